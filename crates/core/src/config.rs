@@ -1,0 +1,257 @@
+//! The configuration: every key, its default (the seeds' own) and its allowed range. Parsing is pure; the
+//! binary reads the file and hands the text in.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::cost::{Price, Prices};
+use crate::liveness::Ladder;
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    #[error("{0}")]
+    Syntax(String),
+    #[error("{key} = {value} is out of range: it must be {allowed}")]
+    Range { key: &'static str, value: String, allowed: String },
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    pub server: Server,
+    pub reconciler: Reconciler,
+    pub health: HealthConfig,
+    pub process: Process,
+    pub retention: Retention,
+    /// Replaces the built-in prices of each provider that it names.
+    pub prices: Vec<Price>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// A TCP address to listen on besides the unix socket.
+    pub listen: Option<String>,
+    /// A server that was started on demand leaves after this long without work and without questions.
+    pub idle_exit_seconds: u64,
+    pub max_body_bytes: u64,
+    pub max_batch: u64,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self { listen: None, idle_exit_seconds: 600, max_body_bytes: 2 << 20, max_batch: 10_000 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reconciler {
+    pub poll_interval_seconds: u64,
+    pub stale_threshold_seconds: u64,
+    pub orphan_grace_period_seconds: u64,
+    pub auto_terminate_orphans: bool,
+    pub auto_terminate_stale: bool,
+    pub max_reconcile_batch: u64,
+    pub max_silent_hours: f64,
+    /// How long one call to a provider may take before its outcome counts as unknown.
+    pub provider_timeout_seconds: u64,
+}
+
+impl Default for Reconciler {
+    fn default() -> Self {
+        Self {
+            poll_interval_seconds: 60,
+            stale_threshold_seconds: 300,
+            orphan_grace_period_seconds: 120,
+            auto_terminate_orphans: false,
+            auto_terminate_stale: false,
+            max_reconcile_batch: 100,
+            max_silent_hours: 4.0,
+            provider_timeout_seconds: 30,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HealthConfig {
+    pub check_interval_seconds: u64,
+    pub heartbeat_interval_seconds: u64,
+    pub degraded_after_seconds: u64,
+    pub dead_after_seconds: u64,
+    pub resumption_window_seconds: u64,
+    /// A heartbeat that claims to come from further in the future than this is refused.
+    pub future_tolerance_seconds: u64,
+}
+
+impl Default for HealthConfig {
+    fn default() -> Self {
+        Self {
+            check_interval_seconds: 10,
+            heartbeat_interval_seconds: 30,
+            degraded_after_seconds: 120,
+            dead_after_seconds: 600,
+            resumption_window_seconds: 300,
+            future_tolerance_seconds: 60,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Process {
+    pub output_rotate_bytes: u64,
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        Self { output_rotate_bytes: 64 << 20 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retention {
+    pub interval_seconds: u64,
+    pub raw_heartbeat_hours: u64,
+    pub heartbeat_hour_days: u64,
+    pub event_days: u64,
+    pub cycle_hours: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { interval_seconds: 3600, raw_heartbeat_hours: 24, heartbeat_hour_days: 90, event_days: 90, cycle_hours: 24 }
+    }
+}
+
+impl Config {
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let config: Config = toml::from_str(text).map_err(|e| ConfigError::Syntax(e.to_string()))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let r = &self.reconciler;
+        let h = &self.health;
+        let t = &self.retention;
+        let s = &self.server;
+        for (key, value, low, high) in [
+            ("server.idle_exit_seconds", s.idle_exit_seconds, 1, 604_800),
+            ("server.max_body_bytes", s.max_body_bytes, 65_536, 1 << 30),
+            ("server.max_batch", s.max_batch, 1, 100_000),
+            ("reconciler.poll_interval_seconds", r.poll_interval_seconds, 1, 3600),
+            ("reconciler.stale_threshold_seconds", r.stale_threshold_seconds, 2, 86_400),
+            ("reconciler.orphan_grace_period_seconds", r.orphan_grace_period_seconds, 0, 86_400),
+            ("reconciler.max_reconcile_batch", r.max_reconcile_batch, 1, 100_000),
+            ("reconciler.provider_timeout_seconds", r.provider_timeout_seconds, 1, 600),
+            ("health.check_interval_seconds", h.check_interval_seconds, 1, 300),
+            ("health.heartbeat_interval_seconds", h.heartbeat_interval_seconds, 1, 3600),
+            ("health.degraded_after_seconds", h.degraded_after_seconds, 1, 86_400),
+            ("health.dead_after_seconds", h.dead_after_seconds, 3, 604_800),
+            ("health.resumption_window_seconds", h.resumption_window_seconds, 0, 3600),
+            ("health.future_tolerance_seconds", h.future_tolerance_seconds, 0, 86_400),
+            ("process.output_rotate_bytes", self.process.output_rotate_bytes, 65_536, 1 << 40),
+            ("retention.interval_seconds", t.interval_seconds, 1, 86_400),
+            ("retention.raw_heartbeat_hours", t.raw_heartbeat_hours, 1, 8760),
+            ("retention.heartbeat_hour_days", t.heartbeat_hour_days, 1, 3650),
+            ("retention.event_days", t.event_days, 1, 3650),
+            ("retention.cycle_hours", t.cycle_hours, 1, 8760),
+        ] {
+            if !(low..=high).contains(&value) {
+                let allowed = format!("from {low} to {high}");
+                return Err(ConfigError::Range { key, value: value.to_string(), allowed });
+            }
+        }
+        let silent = r.max_silent_hours;
+        if !(silent.is_finite() && silent > 0.0 && silent <= 168.0) {
+            return Err(ConfigError::Range {
+                key: "reconciler.max_silent_hours",
+                value: silent.to_string(),
+                allowed: "more than 0 and at most 168".into(),
+            });
+        }
+        if h.degraded_after_seconds >= r.stale_threshold_seconds || r.stale_threshold_seconds >= h.dead_after_seconds {
+            return Err(ConfigError::Range {
+                key: "reconciler.stale_threshold_seconds",
+                value: r.stale_threshold_seconds.to_string(),
+                allowed: format!(
+                    "between health.degraded_after_seconds ({}) and health.dead_after_seconds ({})",
+                    h.degraded_after_seconds, h.dead_after_seconds
+                ),
+            });
+        }
+        for price in &self.prices {
+            let figures = [price.sandbox_hour, price.cpu_core_second, price.memory_gib_second, price.default_cpu_cores];
+            let bad = figures.iter().chain(price.gpu_second.values()).find(|v| !v.is_finite() || **v < 0.0);
+            if let Some(bad) = bad {
+                return Err(ConfigError::Range {
+                    key: "prices",
+                    value: bad.to_string(),
+                    allowed: "a finite number that is not negative".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The ladder of the health loop. `unhealthy` begins at the seed's stale threshold.
+    pub fn ladder(&self) -> Ladder {
+        Ladder {
+            degraded_seconds: self.health.degraded_after_seconds as f64,
+            unhealthy_seconds: self.reconciler.stale_threshold_seconds as f64,
+            dead_seconds: self.health.dead_after_seconds as f64,
+            resumption_seconds: self.health.resumption_window_seconds as f64,
+        }
+    }
+
+    pub fn price_table(&self) -> Prices {
+        let mut all = Prices::built_in();
+        all.retain(|p| self.prices.iter().all(|own| own.provider != p.provider));
+        all.extend(self.prices.iter().cloned());
+        Prices::new(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_the_seeds_own() {
+        let config = Config::parse("").unwrap();
+        assert_eq!(config.reconciler.poll_interval_seconds, 60);
+        assert_eq!(config.reconciler.orphan_grace_period_seconds, 120);
+        assert_eq!(config.reconciler.stale_threshold_seconds, 300);
+        assert_eq!(config.reconciler.max_reconcile_batch, 100);
+        assert!(!config.reconciler.auto_terminate_orphans && !config.reconciler.auto_terminate_stale);
+        assert_eq!(config.reconciler.max_silent_hours, 4.0);
+        assert_eq!(config.ladder(), Ladder::default());
+    }
+
+    #[test]
+    fn a_mistake_names_the_key_and_where_it_stands() {
+        let unknown = Config::parse("[reconciler]\npoll_interval = 5\n").unwrap_err().to_string();
+        assert!(unknown.contains("poll_interval") && unknown.contains("line 2"), "{unknown}");
+        let range = Config::parse("[reconciler]\npoll_interval_seconds = 0\n").unwrap_err().to_string();
+        assert_eq!(range, "reconciler.poll_interval_seconds = 0 is out of range: it must be from 1 to 3600");
+        let ladder = Config::parse("[reconciler]\nstale_threshold_seconds = 900\n").unwrap_err().to_string();
+        assert!(ladder.contains("dead_after_seconds (600)"), "{ladder}");
+        assert!(Config::parse("[reconciler]\nmax_silent_hours = nan\n").is_err());
+        assert!(Config::parse("[[prices]]\nprovider='x'\neffective_from='2026-01-01T00:00:00Z'\nsandbox_hour=-1").is_err());
+    }
+
+    #[test]
+    fn own_prices_replace_the_built_in_ones_of_that_provider_only() {
+        let config = Config::parse(
+            "[[prices]]\nprovider = 'process'\neffective_from = '2026-01-01T00:00:00Z'\nsandbox_hour = 0.5\n",
+        )
+        .unwrap();
+        let table = config.price_table();
+        let now = "2026-02-01T00:00:00Z".parse().unwrap();
+        assert_eq!(table.rate_per_hour("process", &Default::default(), now), 0.5);
+        assert!(table.rate_per_hour("modal", &Default::default(), now) > 0.0);
+    }
+}

@@ -1,0 +1,159 @@
+//! The append-only history: what kinds of event there are, how serious each is, and the shape of one.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::word_enum;
+
+word_enum!(
+    /// Every kind of event that Parhelia writes. `docs/events.md` says when each happens.
+    EventType {
+        ContainerCreated = "container_created",
+        ContainerStarted = "container_started",
+        ContainerAdopted = "container_adopted",
+        ContainerStopped = "container_stopped",
+        ContainerTerminated = "container_terminated",
+        ContainerSuspected = "container_suspected",
+        OrphanDetected = "orphan_detected",
+        StateDriftCorrected = "state_drift_corrected",
+        CreateFailed = "create_failed",
+        CreateLost = "create_lost",
+
+        StopRequested = "stop_requested",
+        StopSeen = "stop_seen",
+        StopSent = "stop_sent",
+        StopFailed = "stop_failed",
+
+        ContainerHealthy = "container_healthy",
+        ContainerDegraded = "container_degraded",
+        ContainerUnhealthy = "container_unhealthy",
+        ContainerDead = "container_dead",
+        ContainerRecovered = "container_recovered",
+        ContainerSilent = "container_silent",
+
+        CostCorrected = "cost_corrected",
+
+        ProviderUnreachable = "provider_unreachable",
+        ProviderRecovered = "provider_recovered",
+        ProviderIdentityChanged = "provider_identity_changed",
+        BreakerTripped = "breaker_tripped",
+        BreakerReleased = "breaker_released",
+        ReconcileFailed = "reconcile_failed",
+        SandboxQuarantined = "sandbox_quarantined",
+
+        ForeignDetected = "foreign_detected",
+        InstanceAdopted = "instance_adopted",
+
+        ServerStarted = "server_started",
+        ServerStopped = "server_stopped",
+    }
+);
+
+word_enum!(
+    /// How much a person should care.
+    Severity {
+        Info = "info",
+        Warning = "warning",
+        Error = "error",
+    }
+);
+
+word_enum!(
+    /// Who wrote an event.
+    Source {
+        System = "system",
+        Reconciler = "reconciler",
+        HealthMonitor = "health_monitor",
+        User = "user",
+        Container = "container",
+    }
+);
+
+impl EventType {
+    pub fn severity(self) -> Severity {
+        use EventType::*;
+        match self {
+            ContainerDegraded | ContainerSuspected | StateDriftCorrected | CreateLost | ProviderUnreachable
+            | ProviderIdentityChanged | ForeignDetected | SandboxQuarantined => Severity::Warning,
+            OrphanDetected | CreateFailed | StopFailed | ContainerUnhealthy | ContainerDead | ContainerSilent
+            | BreakerTripped | ReconcileFailed => Severity::Error,
+            _ => Severity::Info,
+        }
+    }
+
+    /// The word of the `containers events` screen: without the `container_` that every row would repeat.
+    pub fn short(self) -> &'static str {
+        let word = self.as_str();
+        word.strip_prefix("container_").unwrap_or(word)
+    }
+}
+
+/// A row of `events`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    pub id: i64,
+    pub timestamp: Timestamp,
+    pub event_type: EventType,
+    pub container_id: Option<String>,
+    pub worker_id: Option<String>,
+    pub task_id: Option<String>,
+    pub session_id: Option<String>,
+    pub old_value: Option<String>,
+    pub new_value: Option<String>,
+    pub message: Option<String>,
+    pub details: serde_json::Value,
+    pub source: Source,
+}
+
+/// An event about to be written, in the transaction of the change that it tells of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewEvent {
+    pub event_type: EventType,
+    pub source: Source,
+    pub container_id: Option<String>,
+    pub worker_id: Option<String>,
+    pub task_id: Option<String>,
+    pub session_id: Option<String>,
+    pub old_value: Option<String>,
+    pub new_value: Option<String>,
+    pub message: String,
+    pub details: serde_json::Value,
+}
+
+impl NewEvent {
+    pub fn new(event_type: EventType, source: Source, message: impl Into<String>) -> Self {
+        Self {
+            event_type,
+            source,
+            container_id: None,
+            worker_id: None,
+            task_id: None,
+            session_id: None,
+            old_value: None,
+            new_value: None,
+            message: message.into(),
+            details: serde_json::json!({}),
+        }
+    }
+
+    pub fn container(mut self, id: &crate::ids::ContainerId) -> Self {
+        self.container_id = Some(id.to_string());
+        self
+    }
+
+    pub fn task(mut self, id: Option<&str>) -> Self {
+        self.task_id = id.map(str::to_owned);
+        self
+    }
+
+    pub fn change(mut self, old: impl ToString, new: impl ToString) -> Self {
+        self.old_value = Some(old.to_string());
+        self.new_value = Some(new.to_string());
+        self
+    }
+
+    pub fn details(mut self, details: serde_json::Value) -> Self {
+        self.details = details;
+        self
+    }
+}

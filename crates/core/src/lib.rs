@@ -1,0 +1,20 @@
+//! What Parhelia decides, without doing any of it.
+//!
+//! Everything here is pure: identifiers, states and their legal moves, the planners of the control loops,
+//! the liveness ladder, prices, and the shapes that cross the API. There is no clock, no randomness and no
+//! IO in this crate: `now` is an argument, and so is every random bit.
+
+pub mod api;
+pub mod config;
+pub mod container;
+pub mod cost;
+pub mod event;
+pub mod heartbeat;
+pub mod ids;
+pub mod liveness;
+pub mod reconcile;
+pub mod sandbox;
+pub mod state;
+pub mod time;
+
+pub use jiff::Timestamp;

@@ -1,0 +1,194 @@
+//! The one liveness ladder (writers beat every 30 s), and the planner that moves containers along it.
+//!
+//! Age is how long *this observer* has seen no new heartbeat on its own monotonic clock: neither our own
+//! outage nor a jump of the wall clock makes anybody older.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::EventType;
+use crate::ids::ContainerId;
+use crate::state::Health;
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Ladder {
+    pub degraded_seconds: f64,
+    pub unhealthy_seconds: f64,
+    pub dead_seconds: f64,
+    /// After a start nobody is called dead by silence alone for this long.
+    pub resumption_seconds: f64,
+}
+
+impl Default for Ladder {
+    fn default() -> Self {
+        Self { degraded_seconds: 120.0, unhealthy_seconds: 300.0, dead_seconds: 600.0, resumption_seconds: 300.0 }
+    }
+}
+
+impl Ladder {
+    /// `< 120 s` healthy, `≥ 120 s` degraded, `≥ 300 s` unhealthy, `> 600 s` dead.
+    pub fn assess(&self, silent_seconds: f64) -> Health {
+        if silent_seconds > self.dead_seconds {
+            Health::Dead
+        } else if silent_seconds >= self.unhealthy_seconds {
+            Health::Unhealthy
+        } else if silent_seconds >= self.degraded_seconds {
+            Health::Degraded
+        } else {
+            Health::Healthy
+        }
+    }
+}
+
+/// What the health loop knows of one live container.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Patient {
+    pub id: ContainerId,
+    pub task_id: Option<String>,
+    pub health: Health,
+    pub ever_heard: bool,
+    /// Since this observer last saw a new heartbeat, or first saw the container.
+    pub silent_seconds: f64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct HealthChange {
+    pub id: ContainerId,
+    pub task_id: Option<String>,
+    pub from: Health,
+    pub to: Health,
+    pub event: EventType,
+    /// Whole 60 s windows without a heartbeat.
+    pub missed: i64,
+    pub message: String,
+}
+
+/// `observer_seconds` is how long this observer has been watching at all.
+pub fn plan_health(patients: &[Patient], observer_seconds: f64, ladder: &Ladder) -> Vec<HealthChange> {
+    patients.iter().filter_map(|p| change(p, observer_seconds, ladder)).collect()
+}
+
+fn change(p: &Patient, observer_seconds: f64, ladder: &Ladder) -> Option<HealthChange> {
+    let mut to = ladder.assess(p.silent_seconds);
+    if to == Health::Dead && observer_seconds < ladder.resumption_seconds {
+        to = Health::Unhealthy;
+    }
+    // Never heard, and still within the first windows: there is nothing to say yet.
+    if !p.ever_heard && to == Health::Healthy {
+        to = Health::Unknown;
+    }
+    // A fresh observer has not yet seen enough silence to confirm what an earlier one recorded; only a new
+    // heartbeat makes a container better, and it resets `silent_seconds`.
+    let waiting_for_news = p.silent_seconds >= observer_seconds;
+    if to == p.health || (waiting_for_news && rank(to) < rank(p.health)) {
+        return None;
+    }
+    let missed = (p.silent_seconds / 60.0).floor().max(0.0) as i64;
+    let (event, message) = match (p.health, to) {
+        (Health::Unknown, Health::Healthy) => {
+            (EventType::ContainerHealthy, "Initial health check passed".to_owned())
+        }
+        (_, Health::Healthy) => (EventType::ContainerRecovered, "Health recovered".to_owned()),
+        (_, Health::Degraded) => (EventType::ContainerDegraded, format!("Missed {missed} heartbeats")),
+        (_, Health::Unhealthy) => (
+            EventType::ContainerUnhealthy,
+            format!("No heartbeat for {}s: missed {missed} heartbeats", p.silent_seconds as i64),
+        ),
+        (_, Health::Dead) => (
+            EventType::ContainerDead,
+            format!("Missed {missed} heartbeats: marked for cleanup ('parhelia cleanup --dead')"),
+        ),
+        (_, Health::Unknown) => return None,
+    };
+    let missed = if to == Health::Healthy { 0 } else { missed };
+    Some(HealthChange { id: p.id.clone(), task_id: p.task_id.clone(), from: p.health, to, event, missed, message })
+}
+
+fn rank(health: Health) -> u8 {
+    match health {
+        Health::Unknown => 0,
+        Health::Healthy => 1,
+        Health::Degraded => 2,
+        Health::Unhealthy => 3,
+        Health::Dead => 4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patient(health: Health, silent_seconds: f64) -> Patient {
+        Patient { id: ContainerId::mint(1, 1), task_id: None, health, ever_heard: true, silent_seconds }
+    }
+
+    fn next(health: Health, silent: f64, observer: f64) -> Option<(Health, EventType, i64)> {
+        plan_health(&[patient(health, silent)], observer, &Ladder::default())
+            .pop()
+            .map(|c| (c.to, c.event, c.missed))
+    }
+
+    #[test]
+    fn the_boundaries_of_the_ladder() {
+        let ladder = Ladder::default();
+        for (age, health) in [
+            (0.0, Health::Healthy),
+            (119.0, Health::Healthy),
+            (120.0, Health::Degraded),
+            (299.0, Health::Degraded),
+            (300.0, Health::Unhealthy),
+            (599.0, Health::Unhealthy),
+            (600.0, Health::Unhealthy),
+            (601.0, Health::Dead),
+        ] {
+            assert_eq!(ladder.assess(age), health, "{age}");
+        }
+    }
+
+    #[test]
+    fn each_step_has_its_event() {
+        assert_eq!(
+            next(Health::Healthy, 120.0, 1e6),
+            Some((Health::Degraded, EventType::ContainerDegraded, 2))
+        );
+        assert_eq!(
+            next(Health::Degraded, 300.0, 1e6),
+            Some((Health::Unhealthy, EventType::ContainerUnhealthy, 5))
+        );
+        assert_eq!(next(Health::Unhealthy, 601.0, 1e6), Some((Health::Dead, EventType::ContainerDead, 10)));
+        assert_eq!(next(Health::Dead, 1.0, 1e6), Some((Health::Healthy, EventType::ContainerRecovered, 0)));
+        assert_eq!(next(Health::Unknown, 1.0, 1e6), Some((Health::Healthy, EventType::ContainerHealthy, 0)));
+    }
+
+    #[test]
+    fn nothing_changes_twice() {
+        assert_eq!(next(Health::Degraded, 150.0, 1e6), None);
+        assert_eq!(next(Health::Healthy, 10.0, 1e6), None);
+    }
+
+    #[test]
+    fn nobody_dies_of_silence_in_the_resumption_window() {
+        let mut ladder = Ladder { dead_seconds: 100.0, unhealthy_seconds: 50.0, degraded_seconds: 20.0, ..Ladder::default() };
+        ladder.resumption_seconds = 300.0;
+        let change = plan_health(&[patient(Health::Healthy, 200.0)], 200.0, &ladder).pop().unwrap();
+        assert_eq!(change.to, Health::Unhealthy);
+        let change = plan_health(&[patient(Health::Healthy, 301.0)], 301.0, &ladder).pop().unwrap();
+        assert_eq!(change.to, Health::Dead);
+    }
+
+    #[test]
+    fn a_restart_alone_makes_nobody_better() {
+        // The new observer has watched for 5 s and heard nothing: the recorded `dead` stands.
+        assert_eq!(next(Health::Dead, 5.0, 5.0), None);
+        // A heartbeat arrived 2 s ago.
+        assert_eq!(next(Health::Dead, 2.0, 5.0).unwrap().0, Health::Healthy);
+    }
+
+    #[test]
+    fn a_container_never_heard_climbs_the_ladder_too() {
+        let mut p = patient(Health::Unknown, 30.0);
+        p.ever_heard = false;
+        assert!(plan_health(&[p.clone()], 1e6, &Ladder::default()).is_empty());
+        p.silent_seconds = 301.0;
+        assert_eq!(plan_health(&[p], 1e6, &Ladder::default()).pop().unwrap().to, Health::Unhealthy);
+    }
+}

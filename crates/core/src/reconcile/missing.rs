@@ -1,0 +1,194 @@
+//! Rows that no listed sandbox matched. Absence is believed only when the listing was complete, the same
+//! provider answered, and an inspection by id agrees; and a mass disappearance is not believed at once.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{Action, Inspected, Observed, Plan, Tracked, View, Waiting, row};
+use crate::event::{EventType, NewEvent, Source};
+use crate::sandbox::{Exit, Listing};
+use crate::state::{ContainerState, Desired, TerminationReason};
+use crate::time::{plus_seconds, seconds_between};
+
+/// The breaker opens when more than half of at least this many vanish at once…
+const BREAKER_AT_LEAST: usize = 4;
+/// …and closes when this many complete listings, this far apart, agree with the inspections.
+const BREAKER_AGREEING: i64 = 3;
+const BREAKER_APART_SECONDS: i64 = 10;
+/// How often the provider is asked for one container before its intent is given up.
+const CREATE_ATTEMPTS: i64 = 5;
+
+pub(super) fn plan(view: &View<'_>, listing: &Listing, unmatched: &[&Tracked], now: Timestamp, plan: &mut Plan) {
+    let mut vanished: Vec<&Tracked> = Vec::new();
+    for &row in unmatched {
+        if row.state == ContainerState::Terminated {
+            continue;
+        }
+        if let Some(identity) = row.provider_identity.as_ref().filter(|i| **i != listing.identity) {
+            plan.wait(&row.id, format!("its provider was {identity}, and another one answers now ({})", listing.identity));
+        } else if row.state == ContainerState::Created && row.create_attempts == 0 {
+            never_asked(row, now, plan);
+        } else if !listing.complete {
+            plan.wait(&row.id, "the listing was incomplete; absence from it means nothing");
+        } else {
+            vanished.push(row);
+        }
+    }
+    let unanswered: Vec<_> = vanished.iter().filter(|r| !view.inspected.contains_key(&r.id)).collect();
+    if !unanswered.is_empty() {
+        plan.inspect = unanswered.iter().map(|r| (r.id.clone(), r.sandbox_id.clone())).collect();
+        return;
+    }
+    if listing.complete && breaker_holds(view, &vanished, now, plan) {
+        for row in vanished.iter().filter(|r| surprising(r)) {
+            plan.wait(&row.id, "too many vanished at once; waiting until three listings and the inspections agree");
+        }
+        vanished.retain(|r| !surprising(r));
+    }
+    for row in vanished {
+        match view.inspected.get(&row.id) {
+            Some(Inspected::Absent) => absent(view, row, &listing.identity, now, plan),
+            Some(Inspected::Present(sandbox)) => row::plan(view, row, sandbox, &listing.identity, now, plan),
+            Some(Inspected::Unknown { why }) => plan.wait(&row.id, format!("not listed, and could not be inspected: {why}")),
+            None => {}
+        }
+    }
+}
+
+/// Nobody asked for its end, and it was seen before: its absence is news.
+fn surprising(row: &Tracked) -> bool {
+    row.desired == Desired::Running && row.sandbox_id.is_some()
+}
+
+fn never_asked(row: &Tracked, now: Timestamp, plan: &mut Plan) {
+    if row.desired == Desired::Running {
+        plan.busy = true;
+        plan.actions.push(Action::Create { id: row.id.clone(), attempt: 1 });
+    } else {
+        close(row, row.desired_reason.unwrap_or(TerminationReason::Manual), "It was never created", now, plan);
+    }
+}
+
+fn absent(view: &View<'_>, row: &Tracked, identity: &str, now: Timestamp, plan: &mut Plan) {
+    if row.state == ContainerState::Created && row.sandbox_id.is_none() {
+        return create_unconfirmed(view, row, now, plan);
+    }
+    let exit = Exit {
+        code: None,
+        reason: TerminationReason::External,
+        at: None,
+        message: Some(format!(
+            "{} no longer running in {}",
+            row.sandbox_id.as_deref().unwrap_or(row.id.as_str()),
+            view.provider
+        )),
+    };
+    row::exited(view, row, None, &exit, identity, now, plan);
+}
+
+/// The provider was asked, the answer was lost, and it says now that it has nothing of that name.
+fn create_unconfirmed(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut Plan) {
+    let tried_at = row.create_attempted_at.unwrap_or(row.created_at);
+    let settled_at = plus_seconds(tried_at, view.create_settles_seconds);
+    if settled_at > now {
+        plan.busy = true;
+        plan.wake(settled_at);
+        let wait = seconds_between(now, settled_at).ceil();
+        return plan.wait(&row.id, format!("its creation may still arrive; decided in {wait}s"));
+    }
+    if row.desired == Desired::Terminated {
+        let reason = row.desired_reason.unwrap_or(TerminationReason::Manual);
+        return close(row, reason, "Its creation never arrived", now, plan);
+    }
+    if row.create_attempts >= CREATE_ATTEMPTS {
+        let message = format!("{} gave no sandbox after {CREATE_ATTEMPTS} attempts; check that it answers", view.provider);
+        return close(row, TerminationReason::CreateFailed, &message, now, plan);
+    }
+    plan.busy = true;
+    if view.create_is_idempotent {
+        plan.actions.push(Action::Create { id: row.id.clone(), attempt: row.create_attempts + 1 });
+    } else {
+        let mut observed = Observed::of(row);
+        observed.state = ContainerState::Terminated;
+        observed.terminated_at = Some(now);
+        observed.termination_reason = Some(TerminationReason::CreateLost);
+        let message = "Nobody can say whether it was created; a successor takes its place, and a late arrival will be an orphan";
+        let event = NewEvent::new(EventType::CreateLost, Source::Reconciler, message)
+            .container(&row.id)
+            .task(row.task_id.as_deref())
+            .change(row.state, ContainerState::Terminated);
+        plan.actions.push(Action::CreateLost { id: row.id.clone(), observed, event });
+    }
+}
+
+fn close(row: &Tracked, reason: TerminationReason, message: &str, now: Timestamp, plan: &mut Plan) {
+    let mut observed = Observed::of(row);
+    observed.state = ContainerState::Terminated;
+    observed.terminated_at = Some(now);
+    observed.termination_reason = Some(reason);
+    if row.desired == Desired::Terminated {
+        observed.stop_confirmed_at = Some(now);
+    }
+    let kind = match reason {
+        TerminationReason::CreateFailed => EventType::CreateFailed,
+        _ => EventType::ContainerTerminated,
+    };
+    let event = NewEvent::new(kind, Source::Reconciler, message)
+        .container(&row.id)
+        .task(row.task_id.as_deref())
+        .change(row.state, ContainerState::Terminated)
+        .details(json!({ "reason": reason }));
+    plan.counts.terminated += 1;
+    plan.actions.push(Action::Record { id: row.id.clone(), expect: row.state, observed, events: vec![event] });
+}
+
+/// True while a mass disappearance is not yet believed.
+fn breaker_holds(view: &View<'_>, vanished: &[&Tracked], now: Timestamp, plan: &mut Plan) -> bool {
+    let gone: Vec<_> = vanished.iter().filter(|r| surprising(r)).collect();
+    let known = view.rows.iter().filter(|r| r.state.is_active() && surprising(r)).count();
+    let mass = known >= BREAKER_AT_LEAST && gone.len() * 2 > known;
+    let open = plan.memory.breaker_since.is_some();
+    if !mass {
+        if open {
+            release(view, "what had vanished is listed again", plan);
+        }
+        return false;
+    }
+    if !open {
+        plan.memory.breaker_since = Some(now);
+        plan.memory.breaker_agreed = 0;
+        plan.memory.breaker_agreed_at = None;
+        let message = format!(
+            "{} of {known} containers vanished from {} at once: nothing is changed until {BREAKER_AGREEING} listings and the inspections agree",
+            gone.len(), view.provider
+        );
+        let event = NewEvent::new(EventType::BreakerTripped, Source::Reconciler, message)
+            .details(json!({ "provider": view.provider, "vanished": gone.len(), "known": known }));
+        plan.actions.push(Action::Announce { event });
+    }
+    let agree = gone.iter().all(|r| matches!(view.inspected.get(&r.id), Some(Inspected::Absent)));
+    if !agree {
+        plan.memory.breaker_agreed = 0;
+        plan.memory.breaker_agreed_at = None;
+    } else if plan.memory.breaker_agreed_at.is_none_or(|at| plus_seconds(at, BREAKER_APART_SECONDS) <= now) {
+        plan.memory.breaker_agreed += 1;
+        plan.memory.breaker_agreed_at = Some(now);
+    }
+    if plan.memory.breaker_agreed >= BREAKER_AGREEING {
+        release(view, "three complete listings and the inspections agree", plan);
+        return false;
+    }
+    plan.wake(plus_seconds(plan.memory.breaker_agreed_at.unwrap_or(now), BREAKER_APART_SECONDS));
+    let why = format!("breaker open: {} of {BREAKER_AGREEING} listings agree", plan.memory.breaker_agreed);
+    plan.waiting.push(Waiting { id: None, why });
+    true
+}
+
+fn release(view: &View<'_>, why: &str, plan: &mut Plan) {
+    let since = plan.memory.breaker_since.take();
+    plan.memory.breaker_agreed = 0;
+    plan.memory.breaker_agreed_at = None;
+    let event = NewEvent::new(EventType::BreakerReleased, Source::Reconciler, format!("Breaker released: {why}"))
+        .details(json!({ "provider": view.provider, "since": since }));
+    plan.actions.push(Action::Announce { event });
+}

@@ -1,0 +1,77 @@
+//! Time as the rest of the program sees it: UTC, milliseconds, and always handed in.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp, Unit};
+
+/// The only way to learn the time. Read once per tick or request, at the edge.
+pub trait Clock: Send + Sync + std::fmt::Debug {
+    /// Wall clock, for people and for the store. Never used to decide how long somebody was silent.
+    fn now(&self) -> Timestamp;
+    /// A clock that only goes forward, counted from an arbitrary start. Ages are measured with it.
+    fn monotonic(&self) -> Duration;
+}
+
+/// The stored text form: fixed width, so that text order is time order.
+pub fn to_text(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+}
+
+pub fn from_text(text: &str) -> Result<Timestamp, jiff::Error> {
+    text.parse()
+}
+
+/// Cuts to the milliseconds that the store keeps, so that a value read back equals the one written.
+pub fn to_millis(at: Timestamp) -> Timestamp {
+    let options = jiff::TimestampRound::new().smallest(Unit::Millisecond).mode(jiff::RoundMode::Trunc);
+    at.round(options).unwrap_or(at)
+}
+
+/// Seconds from `from` to `to`; negative when `to` is earlier.
+pub fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {
+    to.duration_since(from).as_secs_f64()
+}
+
+/// `at + seconds`, staying at the end of time rather than failing.
+pub fn plus_seconds(at: Timestamp, seconds: i64) -> Timestamp {
+    at.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
+}
+
+/// `2h 15m`, `45m`, `30s`, `3d 4h`: the two largest units, as on the seed's screens.
+pub fn human_age(seconds: f64) -> String {
+    let s = seconds.max(0.0) as u64;
+    let (d, h, m) = (s / 86_400, (s / 3600) % 24, (s / 60) % 60);
+    match (d, h, m) {
+        (0, 0, 0) => format!("{s}s"),
+        (0, 0, m) => format!("{m}m"),
+        (0, h, m) => format!("{h}h {m}m"),
+        (d, h, _) => format!("{d}d {h}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_fixed_width_and_round_trips() {
+        let at: Timestamp = "2026-01-21T14:30:00.5Z".parse().unwrap();
+        assert_eq!(to_text(at), "2026-01-21T14:30:00.500Z");
+        assert_eq!(from_text(&to_text(at)).unwrap(), at);
+    }
+
+    #[test]
+    fn millis_are_cut_not_rounded() {
+        let at: Timestamp = "2026-01-21T14:30:00.123999Z".parse().unwrap();
+        assert_eq!(to_text(to_millis(at)), "2026-01-21T14:30:00.123Z");
+    }
+
+    #[test]
+    fn ages_read_like_the_screens() {
+        for (seconds, text) in
+            [(0.0, "0s"), (30.9, "30s"), (2700.0, "45m"), (8100.0, "2h 15m"), (273_600.0, "3d 4h"), (-5.0, "0s")]
+        {
+            assert_eq!(human_age(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Where sandboxes run. One small trait, and an implementation per provider.
+//!
+//! A provider reports and obeys; it decides nothing. It never turns a failed question into an answer: what
+//! it could not find out is an error or `Phase::Unknown`, and the reconciler then changes nothing.
+
+pub mod clock;
+pub mod fake;
+pub mod process;
+pub mod supervise;
+
+use parhelia_core::ids::ContainerId;
+use parhelia_core::sandbox::{Inspection, Listing, Sandbox, SandboxSpec};
+use thiserror::Error;
+
+pub use clock::SystemClock;
+
+/// What to call a sandbox: our id is its unique name; the provider's own id may not be known yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxRef {
+    pub container_id: ContainerId,
+    pub sandbox_id: Option<String>,
+}
+
+/// What the planner must know of a provider to be safe with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// A second create of the same id can never make a second sandbox (a unique name, an exclusive lock).
+    pub create_is_idempotent: bool,
+    /// After this long an unanswered create can no longer arrive.
+    pub create_settles_seconds: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ProviderError {
+    /// Nothing is known: the provider did not answer, or not in time. Changes nothing.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The provider answered, and refused.
+    #[error("{0}")]
+    Rejected(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CreateError {
+    /// For certain nothing was created, and trying the same again will not help.
+    #[error("{0}")]
+    Rejected(String),
+    /// It may or may not exist now. The next observations will tell.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+/// A piece of a sandbox's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogChunk {
+    /// Where `bytes` begins in the whole output; later than asked for when the beginning was rotated away.
+    pub offset: u64,
+    pub bytes: Vec<u8>,
+    /// Where to go on.
+    pub next_offset: u64,
+    /// True when nothing more will ever come after `next_offset`.
+    pub finished: bool,
+}
+
+#[async_trait::async_trait]
+pub trait Provider: Send + Sync + std::fmt::Debug {
+    /// `process`, `docker`, …: the `provider` column.
+    fn name(&self) -> &str;
+
+    fn capabilities(&self) -> Capabilities;
+
+    /// Every sandbox with a Parhelia tag, of whatever instance, alive or ended and not yet forgotten.
+    async fn list(&self) -> Result<Listing, ProviderError>;
+
+    /// One sandbox, by its own id, or by ours when that is not known.
+    async fn inspect(&self, sandbox: &SandboxRef) -> Result<Inspection, ProviderError>;
+
+    /// Makes the sandbox of `spec`, named by `spec.container_id`.
+    async fn create(&self, spec: &SandboxSpec) -> Result<Sandbox, CreateError>;
+
+    /// Asks for the end of the sandbox and everything in it: politely at first, by force after the grace,
+    /// at once when the grace is 0. `Ok` says that the request was taken, never that it is gone.
+    /// Safe to repeat.
+    async fn stop(&self, sandbox: &SandboxRef, grace_seconds: u32) -> Result<(), ProviderError>;
+
+    /// At most `max_bytes` of its output from `offset` on. Works for ended sandboxes too.
+    async fn logs(&self, sandbox: &SandboxRef, offset: u64, max_bytes: usize) -> Result<LogChunk, ProviderError>;
+
+    /// Resolves when something may have changed, as a hint to look. It may stay silent for ever.
+    async fn changed(&self);
+
+    /// Items that could not be read and were set aside since the last call, one sentence each.
+    fn take_quarantined(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
