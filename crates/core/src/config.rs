@@ -23,6 +23,9 @@ pub struct Config {
     pub health: HealthConfig,
     pub process: Process,
     pub retention: Retention,
+    /// A provider for tests: the file that holds its world.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fake_world: Option<String>,
     /// Replaces the built-in prices of each provider that it names.
     pub prices: Vec<Price>,
 }
@@ -122,7 +125,13 @@ pub struct Retention {
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { interval_seconds: 3600, raw_heartbeat_hours: 24, heartbeat_hour_days: 90, event_days: 90, cycle_hours: 24 }
+        Self {
+            interval_seconds: 3600,
+            raw_heartbeat_hours: 24,
+            heartbeat_hour_days: 90,
+            event_days: 90,
+            cycle_hours: 24,
+        }
     }
 }
 
@@ -173,7 +182,9 @@ impl Config {
                 allowed: "more than 0 and at most 168".into(),
             });
         }
-        if h.degraded_after_seconds >= r.stale_threshold_seconds || r.stale_threshold_seconds >= h.dead_after_seconds {
+        if h.degraded_after_seconds >= r.stale_threshold_seconds
+            || r.stale_threshold_seconds >= h.dead_after_seconds
+        {
             return Err(ConfigError::Range {
                 key: "reconciler.stale_threshold_seconds",
                 value: r.stale_threshold_seconds.to_string(),
@@ -184,7 +195,8 @@ impl Config {
             });
         }
         for price in &self.prices {
-            let figures = [price.sandbox_hour, price.cpu_core_second, price.memory_gib_second, price.default_cpu_cores];
+            let figures =
+                [price.sandbox_hour, price.cpu_core_second, price.memory_gib_second, price.default_cpu_cores];
             let bad = figures.iter().chain(price.gpu_second.values()).find(|v| !v.is_finite() || **v < 0.0);
             if let Some(bad) = bad {
                 return Err(ConfigError::Range {
@@ -240,7 +252,10 @@ mod tests {
         let ladder = Config::parse("[reconciler]\nstale_threshold_seconds = 900\n").unwrap_err().to_string();
         assert!(ladder.contains("dead_after_seconds (600)"), "{ladder}");
         assert!(Config::parse("[reconciler]\nmax_silent_hours = nan\n").is_err());
-        assert!(Config::parse("[[prices]]\nprovider='x'\neffective_from='2026-01-01T00:00:00Z'\nsandbox_hour=-1").is_err());
+        assert!(
+            Config::parse("[[prices]]\nprovider='x'\neffective_from='2026-01-01T00:00:00Z'\nsandbox_hour=-1")
+                .is_err()
+        );
     }
 
     #[test]

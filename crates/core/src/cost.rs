@@ -131,10 +131,17 @@ mod tests {
         let prices = Prices::new(vec![flat("2026-01-02T00:00:00Z", 2.0), flat("2026-01-01T00:00:00Z", 1.0)]);
         let cost = |from, to| prices.cost("process", &Resources::default(), at(from), at(to));
         assert_eq!(cost("2026-01-01T22:00:00Z", "2026-01-02T03:00:00Z"), 2.0 + 6.0);
-        assert_eq!(cost("2025-12-31T22:00:00Z", "2026-01-01T01:00:00Z"), 1.0, "nothing before the first price");
+        assert_eq!(
+            cost("2025-12-31T22:00:00Z", "2026-01-01T01:00:00Z"),
+            1.0,
+            "nothing before the first price"
+        );
         assert_eq!(cost("2026-01-01T02:00:00Z", "2026-01-01T01:00:00Z"), 0.0, "never negative");
         let rate = |when| prices.rate_per_hour("process", &Resources::default(), at(when));
-        assert_eq!((rate("2025-01-01T00:00:00Z"), rate("2026-01-01T00:00:00Z"), rate("2026-03-01T00:00:00Z")), (0.0, 1.0, 2.0));
+        assert_eq!(
+            (rate("2025-01-01T00:00:00Z"), rate("2026-01-01T00:00:00Z"), rate("2026-03-01T00:00:00Z")),
+            (0.0, 1.0, 2.0)
+        );
     }
 
     #[test]

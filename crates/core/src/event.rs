@@ -73,10 +73,16 @@ impl EventType {
     pub fn severity(self) -> Severity {
         use EventType::*;
         match self {
-            ContainerDegraded | ContainerSuspected | StateDriftCorrected | CreateLost | ProviderUnreachable
-            | ProviderIdentityChanged | ForeignDetected | SandboxQuarantined => Severity::Warning,
-            OrphanDetected | CreateFailed | StopFailed | ContainerUnhealthy | ContainerDead | ContainerSilent
-            | BreakerTripped | ReconcileFailed => Severity::Error,
+            ContainerDegraded
+            | ContainerSuspected
+            | StateDriftCorrected
+            | CreateLost
+            | ProviderUnreachable
+            | ProviderIdentityChanged
+            | ForeignDetected
+            | SandboxQuarantined => Severity::Warning,
+            OrphanDetected | CreateFailed | StopFailed | ContainerUnhealthy | ContainerDead
+            | ContainerSilent | BreakerTripped | ReconcileFailed => Severity::Error,
             _ => Severity::Info,
         }
     }

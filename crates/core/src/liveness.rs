@@ -20,7 +20,12 @@ pub struct Ladder {
 
 impl Default for Ladder {
     fn default() -> Self {
-        Self { degraded_seconds: 120.0, unhealthy_seconds: 300.0, dead_seconds: 600.0, resumption_seconds: 300.0 }
+        Self {
+            degraded_seconds: 120.0,
+            unhealthy_seconds: 300.0,
+            dead_seconds: 600.0,
+            resumption_seconds: 300.0,
+        }
     }
 }
 
@@ -45,8 +50,10 @@ pub struct Patient {
     pub id: ContainerId,
     pub task_id: Option<String>,
     pub health: Health,
-    pub ever_heard: bool,
-    /// Since this observer last saw a new heartbeat, or first saw the container.
+    /// This observer has received a heartbeat of it. Without one it can only get worse: a restart of ours
+    /// is no news about anybody.
+    pub heard: bool,
+    /// Since this observer last received a heartbeat, or first saw the container.
     pub silent_seconds: f64,
 }
 
@@ -72,14 +79,8 @@ fn change(p: &Patient, observer_seconds: f64, ladder: &Ladder) -> Option<HealthC
     if to == Health::Dead && observer_seconds < ladder.resumption_seconds {
         to = Health::Unhealthy;
     }
-    // Never heard, and still within the first windows: there is nothing to say yet.
-    if !p.ever_heard && to == Health::Healthy {
-        to = Health::Unknown;
-    }
-    // A fresh observer has not yet seen enough silence to confirm what an earlier one recorded; only a new
-    // heartbeat makes a container better, and it resets `silent_seconds`.
-    let waiting_for_news = p.silent_seconds >= observer_seconds;
-    if to == p.health || (waiting_for_news && rank(to) < rank(p.health)) {
+    let news = p.heard || (to != Health::Healthy && rank(to) > rank(p.health));
+    if to == p.health || !news {
         return None;
     }
     let missed = (p.silent_seconds / 60.0).floor().max(0.0) as i64;
@@ -100,7 +101,15 @@ fn change(p: &Patient, observer_seconds: f64, ladder: &Ladder) -> Option<HealthC
         (_, Health::Unknown) => return None,
     };
     let missed = if to == Health::Healthy { 0 } else { missed };
-    Some(HealthChange { id: p.id.clone(), task_id: p.task_id.clone(), from: p.health, to, event, missed, message })
+    Some(HealthChange {
+        id: p.id.clone(),
+        task_id: p.task_id.clone(),
+        from: p.health,
+        to,
+        event,
+        missed,
+        message,
+    })
 }
 
 fn rank(health: Health) -> u8 {
@@ -118,7 +127,7 @@ mod tests {
     use super::*;
 
     fn patient(health: Health, silent_seconds: f64) -> Patient {
-        Patient { id: ContainerId::mint(1, 1), task_id: None, health, ever_heard: true, silent_seconds }
+        Patient { id: ContainerId::mint(1, 1), task_id: None, health, heard: true, silent_seconds }
     }
 
     fn next(health: Health, silent: f64, observer: f64) -> Option<(Health, EventType, i64)> {
@@ -167,7 +176,12 @@ mod tests {
 
     #[test]
     fn nobody_dies_of_silence_in_the_resumption_window() {
-        let mut ladder = Ladder { dead_seconds: 100.0, unhealthy_seconds: 50.0, degraded_seconds: 20.0, ..Ladder::default() };
+        let mut ladder = Ladder {
+            dead_seconds: 100.0,
+            unhealthy_seconds: 50.0,
+            degraded_seconds: 20.0,
+            ..Ladder::default()
+        };
         ladder.resumption_seconds = 300.0;
         let change = plan_health(&[patient(Health::Healthy, 200.0)], 200.0, &ladder).pop().unwrap();
         assert_eq!(change.to, Health::Unhealthy);
@@ -177,16 +191,17 @@ mod tests {
 
     #[test]
     fn a_restart_alone_makes_nobody_better() {
-        // The new observer has watched for 5 s and heard nothing: the recorded `dead` stands.
-        assert_eq!(next(Health::Dead, 5.0, 5.0), None);
-        // A heartbeat arrived 2 s ago.
-        assert_eq!(next(Health::Dead, 2.0, 5.0).unwrap().0, Health::Healthy);
+        let mut p = patient(Health::Dead, 5.0);
+        p.heard = false;
+        assert!(plan_health(&[p.clone()], 5.0, &Ladder::default()).is_empty(), "the recorded `dead` stands");
+        p.heard = true;
+        assert_eq!(plan_health(&[p], 5.0, &Ladder::default()).pop().unwrap().to, Health::Healthy);
     }
 
     #[test]
     fn a_container_never_heard_climbs_the_ladder_too() {
         let mut p = patient(Health::Unknown, 30.0);
-        p.ever_heard = false;
+        p.heard = false;
         assert!(plan_health(&[p.clone()], 1e6, &Ladder::default()).is_empty());
         p.silent_seconds = 301.0;
         assert_eq!(plan_health(&[p], 1e6, &Ladder::default()).pop().unwrap().to, Health::Unhealthy);

@@ -92,9 +92,13 @@ pub enum Phase {
     /// Ended, and nothing of it is alive.
     Exited(Exit),
     /// It can never work again (its supervisor is gone), but something of it still runs and must be ended.
-    Broken { reason: TerminationReason },
+    Broken {
+        reason: TerminationReason,
+    },
     /// The provider has it and cannot say how it is. Changes nothing.
-    Unknown { why: String },
+    Unknown {
+        why: String,
+    },
 }
 
 impl Phase {

@@ -68,9 +68,14 @@ mod tests {
 
     #[test]
     fn ages_read_like_the_screens() {
-        for (seconds, text) in
-            [(0.0, "0s"), (30.9, "30s"), (2700.0, "45m"), (8100.0, "2h 15m"), (273_600.0, "3d 4h"), (-5.0, "0s")]
-        {
+        for (seconds, text) in [
+            (0.0, "0s"),
+            (30.9, "30s"),
+            (2700.0, "45m"),
+            (8100.0, "2h 15m"),
+            (273_600.0, "3d 4h"),
+            (-5.0, "0s"),
+        ] {
             assert_eq!(human_age(seconds), text);
         }
     }

@@ -84,7 +84,12 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     async fn stop(&self, sandbox: &SandboxRef, grace_seconds: u32) -> Result<(), ProviderError>;
 
     /// At most `max_bytes` of its output from `offset` on. Works for ended sandboxes too.
-    async fn logs(&self, sandbox: &SandboxRef, offset: u64, max_bytes: usize) -> Result<LogChunk, ProviderError>;
+    async fn logs(
+        &self,
+        sandbox: &SandboxRef,
+        offset: u64,
+        max_bytes: usize,
+    ) -> Result<LogChunk, ProviderError>;
 
     /// Resolves when something may have changed, as a hint to look. It may stay silent for ever.
     async fn changed(&self);

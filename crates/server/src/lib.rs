@@ -1,3 +1,11 @@
 //! The control plane: use cases (`service`), control loops (`loops`) and the doors to them (`http`).
+//!
+//! Every use case exists once, in `service`; a door parses, calls it and renders. Loops observe, let `core`
+//! decide, and act; they never serve anybody directly.
 
+pub mod entropy;
+pub mod home;
+pub mod http;
+pub mod loops;
 pub mod serve;
+pub mod service;

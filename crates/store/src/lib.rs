@@ -1,1 +1,111 @@
+//! The durable memory of the control plane: domain verbs over one database.
+//!
+//! A verb is a *script*, which is data: named statements, their parameters, and how many rows each must
+//! touch. The database runs a script whole or not at all, and acknowledges it only once it is durable. Every
+//! verb that changes a state takes the events that tell of it and writes them in the same script.
+//!
+//! This crate owns the schema, the SQL and the guards. It decides nothing, it reads no clock (`now` is an
+//! argument), and there is no verb that writes a row back whole: each touches exactly the columns that its
+//! caller owns.
 
+mod error;
+mod row;
+mod script;
+pub mod sql;
+pub mod sqlite;
+mod types;
+mod verbs;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::{oneshot, watch};
+
+pub use error::{Result, StoreError};
+pub use script::{Cells, Database, Expect, Query, Row, Rows, Script, Step, StepOutcome, Take, Value};
+pub use types::{
+    ContainerFilter, ContainerStats, Cycle, CycleOutcome, DesireOutcome, EventFilter, Fence, Foreign,
+    Instance, Leadership, NewContainer, NewCycle, OldestRunning, Owner, RetentionReport, Task, Worker,
+};
+pub use verbs::PatientRow;
+
+use row::Columns;
+
+/// The store. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub struct Store {
+    db: Arc<dyn Database>,
+}
+
+impl Store {
+    pub fn new(db: Arc<dyn Database>) -> Self {
+        Self { db }
+    }
+
+    /// Opens (or creates) the SQLite file at `path`, migrating it if it is older. A file that is refused is
+    /// left exactly as it was.
+    pub fn open_sqlite(path: &Path) -> Result<Self> {
+        Ok(Self::new(Arc::new(sqlite::Sqlite::open(path)?)))
+    }
+
+    /// The simulator's store: the same scripts, run in the calling task on one connection, without threads
+    /// and without waiting for the disk, so that a seed replays exactly. `:memory:` is a path too.
+    pub fn open_sqlite_inline(path: &Path) -> Result<Self> {
+        Ok(Self::new(Arc::new(sqlite::Inline::open(path)?)))
+    }
+
+    /// Whether reads are answered, the writer lives, and the last commit went well.
+    pub async fn probe(&self) -> Result<()> {
+        self.db.probe().await
+    }
+
+    /// Finishes what is queued, checkpoints and closes. Later calls fail with `Unavailable`.
+    pub async fn close(&self) -> Result<()> {
+        self.db.close().await
+    }
+
+    /// Scripts that wait for the writer. It holds 1024; beyond that callers wait for a place.
+    pub fn queue_depth(&self) -> usize {
+        self.db.queue_depth()
+    }
+
+    /// Tells whenever an event has been committed (its id, or that of a later one). A hint to read the tail:
+    /// intermediate values are skipped, and it says nothing of events from before it was subscribed to.
+    pub fn subscribe_commits(&self) -> watch::Receiver<i64> {
+        self.db.commits()
+    }
+
+    pub(crate) async fn write(&self, script: Script) -> Result<Vec<StepOutcome>> {
+        self.db.write(script).await
+    }
+
+    /// Reads every row of a query, each turned into a `T` where the database has it.
+    pub(crate) async fn query<T: Send + 'static>(
+        &self,
+        sql: &'static sql::Sql,
+        params: Vec<Value>,
+        map: fn(&mut Columns<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        let (found, answer) = oneshot::channel();
+        let take: Take = Box::new(move |rows| {
+            let mut all = Vec::new();
+            while let Some(cells) = rows.next()? {
+                all.push(map(&mut Columns::new(cells, sql.name))?);
+            }
+            // Nobody waits any more: nothing is lost but the answer.
+            let _ = found.send(all);
+            Ok(())
+        });
+        self.db.read(Query { sql, params }, take).await?;
+        answer.await.map_err(|_| StoreError::closed())
+    }
+
+    pub(crate) async fn query_one<T: Send + 'static>(
+        &self,
+        sql: &'static sql::Sql,
+        params: Vec<Value>,
+        map: fn(&mut Columns<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        Ok(self.query(sql, params, map).await?.into_iter().next())
+    }
+}

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{Action, Inspected, Observed, Plan, Tracked, View, Waiting, row};
+use super::{Action, Inspected, Observed, Plan, Tracked, View, Waiting, row, stop};
 use crate::event::{EventType, NewEvent, Source};
 use crate::sandbox::{Exit, Listing};
 use crate::state::{ContainerState, Desired, TerminationReason};
@@ -18,18 +18,28 @@ const BREAKER_APART_SECONDS: i64 = 10;
 /// How often the provider is asked for one container before its intent is given up.
 const CREATE_ATTEMPTS: i64 = 5;
 
-pub(super) fn plan(view: &View<'_>, listing: &Listing, unmatched: &[&Tracked], now: Timestamp, plan: &mut Plan) {
+pub(super) fn plan(
+    view: &View<'_>,
+    listing: &Listing,
+    unmatched: &[&Tracked],
+    now: Timestamp,
+    plan: &mut Plan,
+) {
     let mut vanished: Vec<&Tracked> = Vec::new();
     for &row in unmatched {
         if row.state == ContainerState::Terminated {
             continue;
         }
         if let Some(identity) = row.provider_identity.as_ref().filter(|i| **i != listing.identity) {
-            plan.wait(&row.id, format!("its provider was {identity}, and another one answers now ({})", listing.identity));
+            plan.wait(
+                &row.id,
+                format!("its provider was {identity}, and another one answers now ({})", listing.identity),
+            );
         } else if row.state == ContainerState::Created && row.create_attempts == 0 {
             never_asked(row, now, plan);
         } else if !listing.complete {
             plan.wait(&row.id, "the listing was incomplete; absence from it means nothing");
+            stop::unseen(row, now, plan);
         } else {
             vanished.push(row);
         }
@@ -39,9 +49,12 @@ pub(super) fn plan(view: &View<'_>, listing: &Listing, unmatched: &[&Tracked], n
         plan.inspect = unanswered.iter().map(|r| (r.id.clone(), r.sandbox_id.clone())).collect();
         return;
     }
-    if listing.complete && breaker_holds(view, &vanished, now, plan) {
+    if listing.complete && breaker_holds(view, listing, &vanished, now, plan) {
         for row in vanished.iter().filter(|r| surprising(r)) {
-            plan.wait(&row.id, "too many vanished at once; waiting until three listings and the inspections agree");
+            plan.wait(
+                &row.id,
+                "too many vanished at once; waiting until three listings and the inspections agree",
+            );
         }
         vanished.retain(|r| !surprising(r));
     }
@@ -49,24 +62,40 @@ pub(super) fn plan(view: &View<'_>, listing: &Listing, unmatched: &[&Tracked], n
         match view.inspected.get(&row.id) {
             Some(Inspected::Absent) => absent(view, row, &listing.identity, now, plan),
             Some(Inspected::Present(sandbox)) => row::plan(view, row, sandbox, &listing.identity, now, plan),
-            Some(Inspected::Unknown { why }) => plan.wait(&row.id, format!("not listed, and could not be inspected: {why}")),
+            Some(Inspected::Unknown { why }) => {
+                plan.wait(&row.id, format!("not listed, and could not be inspected: {why}"));
+                stop::unseen(row, now, plan);
+            }
             None => {}
         }
     }
 }
 
-/// Nobody asked for its end, and it was seen before: its absence is news.
+/// Nobody asked for its end, it was seen before, and it had not ended: its absence is news.
 fn surprising(row: &Tracked) -> bool {
-    row.desired == Desired::Running && row.sandbox_id.is_some()
+    let ended = matches!(row.state, ContainerState::Stopped | ContainerState::Terminated);
+    row.desired == Desired::Running && row.sandbox_id.is_some() && !ended
 }
 
 fn never_asked(row: &Tracked, now: Timestamp, plan: &mut Plan) {
     if row.desired == Desired::Running {
-        plan.busy = true;
-        plan.actions.push(Action::Create { id: row.id.clone(), attempt: 1 });
+        create(row, now, plan);
     } else {
-        close(row, row.desired_reason.unwrap_or(TerminationReason::Manual), "It was never created", now, plan);
+        close(
+            row,
+            row.desired_reason.unwrap_or(TerminationReason::Manual),
+            "It was never created",
+            now,
+            plan,
+        );
     }
+}
+
+/// The next pass comes at once: only seeing it makes it true.
+fn create(row: &Tracked, now: Timestamp, plan: &mut Plan) {
+    plan.busy = true;
+    plan.wake(now);
+    plan.actions.push(Action::Create { id: row.id.clone(), attempt: row.create_attempts + 1 });
 }
 
 fn absent(view: &View<'_>, row: &Tracked, identity: &str, now: Timestamp, plan: &mut Plan) {
@@ -101,13 +130,17 @@ fn create_unconfirmed(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut
         return close(row, reason, "Its creation never arrived", now, plan);
     }
     if row.create_attempts >= CREATE_ATTEMPTS {
-        let message = format!("{} gave no sandbox after {CREATE_ATTEMPTS} attempts; check that it answers", view.provider);
+        let message = format!(
+            "{} gave no sandbox after {CREATE_ATTEMPTS} attempts; check that it answers",
+            view.provider
+        );
         return close(row, TerminationReason::CreateFailed, &message, now, plan);
     }
-    plan.busy = true;
     if view.create_is_idempotent {
-        plan.actions.push(Action::Create { id: row.id.clone(), attempt: row.create_attempts + 1 });
+        create(row, now, plan);
     } else {
+        plan.busy = true;
+        plan.wake(now);
         let mut observed = Observed::of(row);
         observed.state = ContainerState::Terminated;
         observed.terminated_at = Some(now);
@@ -139,16 +172,31 @@ fn close(row: &Tracked, reason: TerminationReason, message: &str, now: Timestamp
         .change(row.state, ContainerState::Terminated)
         .details(json!({ "reason": reason }));
     plan.counts.terminated += 1;
-    plan.actions.push(Action::Record { id: row.id.clone(), expect: row.state, observed, events: vec![event] });
+    plan.actions.push(Action::Record {
+        id: row.id.clone(),
+        expect: row.state,
+        observed,
+        events: vec![event],
+    });
 }
 
-/// True while a mass disappearance is not yet believed.
-fn breaker_holds(view: &View<'_>, vanished: &[&Tracked], now: Timestamp, plan: &mut Plan) -> bool {
+/// True while a mass disappearance is not yet believed. Once it is open, it stays so until all of them are
+/// there again or are agreed to be gone: that fewer are missing now makes the provider no more credible.
+fn breaker_holds(
+    view: &View<'_>,
+    listing: &Listing,
+    vanished: &[&Tracked],
+    now: Timestamp,
+    plan: &mut Plan,
+) -> bool {
+    let inspected = |row: &Tracked| view.inspected.get(&row.id);
     let gone: Vec<_> = vanished.iter().filter(|r| surprising(r)).collect();
-    let known = view.rows.iter().filter(|r| r.state.is_active() && surprising(r)).count();
+    let concerned = |r: &&Tracked| r.provider_identity.as_ref().is_none_or(|i| *i == listing.identity);
+    let known = view.rows.iter().filter(concerned).filter(|r| surprising(r)).count();
     let mass = known >= BREAKER_AT_LEAST && gone.len() * 2 > known;
     let open = plan.memory.breaker_since.is_some();
-    if !mass {
+    let all_there = gone.iter().all(|r| matches!(inspected(r), Some(Inspected::Present(_))));
+    if !mass && (!open || all_there) {
         if open {
             release(view, "what had vanished is listed again", plan);
         }
@@ -160,13 +208,14 @@ fn breaker_holds(view: &View<'_>, vanished: &[&Tracked], now: Timestamp, plan: &
         plan.memory.breaker_agreed_at = None;
         let message = format!(
             "{} of {known} containers vanished from {} at once: nothing is changed until {BREAKER_AGREEING} listings and the inspections agree",
-            gone.len(), view.provider
+            gone.len(),
+            view.provider
         );
         let event = NewEvent::new(EventType::BreakerTripped, Source::Reconciler, message)
             .details(json!({ "provider": view.provider, "vanished": gone.len(), "known": known }));
         plan.actions.push(Action::Announce { event });
     }
-    let agree = gone.iter().all(|r| matches!(view.inspected.get(&r.id), Some(Inspected::Absent)));
+    let agree = !mass || gone.iter().all(|r| matches!(inspected(r), Some(Inspected::Absent)));
     if !agree {
         plan.memory.breaker_agreed = 0;
         plan.memory.breaker_agreed_at = None;
@@ -188,7 +237,8 @@ fn release(view: &View<'_>, why: &str, plan: &mut Plan) {
     let since = plan.memory.breaker_since.take();
     plan.memory.breaker_agreed = 0;
     plan.memory.breaker_agreed_at = None;
-    let event = NewEvent::new(EventType::BreakerReleased, Source::Reconciler, format!("Breaker released: {why}"))
-        .details(json!({ "provider": view.provider, "since": since }));
+    let event =
+        NewEvent::new(EventType::BreakerReleased, Source::Reconciler, format!("Breaker released: {why}"))
+            .details(json!({ "provider": view.provider, "since": since }));
     plan.actions.push(Action::Announce { event });
 }

@@ -134,7 +134,8 @@ pub struct View<'a> {
     pub create_is_idempotent: bool,
     pub create_settles_seconds: i64,
     pub answer: &'a Answer,
-    /// Every row that is not terminated, and every terminated one that the listing shows alive.
+    /// Every row that is not terminated, and every terminated one whose sandbox or tag the listing shows
+    /// without an end.
     pub rows: &'a [Tracked],
     pub inspected: &'a HashMap<ContainerId, Inspected>,
     pub memory: &'a ProviderMemory,

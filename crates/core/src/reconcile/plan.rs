@@ -9,8 +9,8 @@ use serde_json::json;
 use super::{Action, Answer, Discovered, Observed, Plan, Tracked, View, Waiting, missing, row, stop};
 use crate::event::{EventType, NewEvent, Source};
 use crate::ids::ContainerId;
-use crate::sandbox::{Listing, Sandbox};
-use crate::state::{ContainerState, CostSource, Desired};
+use crate::sandbox::{Listing, Phase, Sandbox};
+use crate::state::{ContainerState, CostSource, Desired, TerminationReason};
 use crate::time::{human_age, seconds_between};
 
 pub fn plan(view: &View<'_>, now: Timestamp) -> Plan {
@@ -27,18 +27,18 @@ pub fn plan(view: &View<'_>, now: Timestamp) -> Plan {
 fn unreachable(view: &View<'_>, error: &str, now: Timestamp, plan: &mut Plan) {
     if plan.memory.unreachable_since.is_none() {
         plan.memory.unreachable_since = Some(now);
-        let message = format!("Provider {} does not answer: {error}. Its containers are left as they are", view.provider);
+        let message = format!(
+            "Provider {} does not answer: {error}. Its containers are left as they are",
+            view.provider
+        );
         let event = NewEvent::new(EventType::ProviderUnreachable, Source::Reconciler, message)
             .details(json!({ "provider": view.provider, "error": error }));
         plan.actions.push(Action::Announce { event });
     }
     let why = format!("provider {} does not answer ({error}); nothing is concluded from that", view.provider);
     plan.waiting.push(Waiting { id: None, why });
-    // A listing that fails does not mean that a stop would: what must end is asked to end all the same.
     for row in view.rows {
-        if row.desired == Desired::Terminated && row.state.is_active() && row.sandbox_id.is_some() {
-            stop::plan(row, now, plan);
-        }
+        stop::unseen(row, now, plan);
     }
 }
 
@@ -65,11 +65,17 @@ fn listed(view: &View<'_>, listing: &Listing, now: Timestamp, plan: &mut Plan) {
 
     let index = Index::new(view.rows);
     let mut matched: HashSet<&ContainerId> = HashSet::with_capacity(view.rows.len());
-    let mut foreign_alive: HashSet<&str> = HashSet::new();
+    let mut foreign_there: HashSet<&str> = HashSet::new();
+    let mut seen: HashSet<&str> = HashSet::with_capacity(listing.sandboxes.len());
+    let mut taken: HashSet<&ContainerId> = view.rows.iter().map(|r| &r.id).collect();
     for sandbox in &listing.sandboxes {
+        // Pages that shift while they are read can show one sandbox twice.
+        if !seen.insert(&sandbox.sandbox_id) {
+            continue;
+        }
         if !view.ours.contains(&sandbox.tags.instance) {
-            if sandbox.phase.is_alive() {
-                foreign_alive.insert(&sandbox.sandbox_id);
+            if !matches!(sandbox.phase, Phase::Exited(_)) {
+                foreign_there.insert(&sandbox.sandbox_id);
                 foreign(view, listing, sandbox, plan);
             }
             continue;
@@ -79,13 +85,18 @@ fn listed(view: &View<'_>, listing: &Listing, now: Timestamp, plan: &mut Plan) {
                 matched.insert(&row.id);
                 row::plan(view, row, sandbox, &listing.identity, now, plan);
             }
-            None => discovered(view, &index, sandbox, &listing.identity, now, plan),
+            None if matches!(sandbox.phase, Phase::Exited(_)) => {}
+            None => {
+                let id = taken.insert(&sandbox.tags.container).then(|| sandbox.tags.container.clone());
+                discovered(view, id, sandbox, &listing.identity, now, plan);
+            }
         }
     }
     if listing.complete {
-        for gone in view.known_foreign.iter().filter(|id| !foreign_alive.contains(id.as_str())) {
-            plan.actions.push(Action::ForeignGone { sandbox_id: gone.clone() });
-        }
+        let mut gone: Vec<_> =
+            view.known_foreign.iter().filter(|id| !foreign_there.contains(id.as_str())).collect();
+        gone.sort();
+        plan.actions.extend(gone.into_iter().map(|id| Action::ForeignGone { sandbox_id: id.clone() }));
     }
     let unmatched: Vec<&Tracked> = view.rows.iter().filter(|r| !matched.contains(&r.id)).collect();
     missing::plan(view, listing, &unmatched, now, plan);
@@ -101,8 +112,9 @@ fn foreign(view: &View<'_>, listing: &Listing, sandbox: &Sandbox, plan: &mut Pla
         "Sandbox {} belongs to instance {instance}; 'parhelia instances adopt {instance}' takes it over",
         sandbox.sandbox_id
     );
-    let event = NewEvent::new(EventType::ForeignDetected, Source::Reconciler, message)
-        .details(json!({ "provider": view.provider, "sandbox_id": sandbox.sandbox_id, "instance_id": instance }));
+    let event = NewEvent::new(EventType::ForeignDetected, Source::Reconciler, message).details(
+        json!({ "provider": view.provider, "sandbox_id": sandbox.sandbox_id, "instance_id": instance }),
+    );
     plan.actions.push(Action::Foreign {
         sandbox: Box::new(sandbox.clone()),
         identity: listing.identity.clone(),
@@ -110,16 +122,20 @@ fn foreign(view: &View<'_>, listing: &Listing, sandbox: &Sandbox, plan: &mut Pla
     });
 }
 
-/// A sandbox with our tag and no row: it is seen at once, and protected by the grace from being ended.
-fn discovered(view: &View<'_>, index: &Index<'_>, sandbox: &Sandbox, identity: &str, now: Timestamp, plan: &mut Plan) {
-    if matches!(sandbox.phase, crate::sandbox::Phase::Exited(_)) {
-        return;
-    }
+/// A sandbox with our tag and no row: it is seen at once, and protected by the grace from being ended. `id` is
+/// the one in its tag, unless another has that.
+fn discovered(
+    view: &View<'_>,
+    id: Option<ContainerId>,
+    sandbox: &Sandbox,
+    identity: &str,
+    now: Timestamp,
+    plan: &mut Plan,
+) {
     let created_at = sandbox.created_at.unwrap_or(now).min(now);
     let expires = grace_expiry(created_at, now, view.settings.orphan_grace_period_seconds);
     let orphan = expires <= now;
     let state = if orphan { ContainerState::Orphaned } else { ContainerState::Unknown };
-    let id = (!index.by_id.contains_key(&sandbox.tags.container)).then(|| sandbox.tags.container.clone());
     let started_at = sandbox.started_at.unwrap_or(created_at);
     let observed = Observed {
         state,
@@ -144,7 +160,9 @@ fn discovered(view: &View<'_>, index: &Index<'_>, sandbox: &Sandbox, identity: &
     )
     .task(sandbox.tags.task.as_deref())
     .change("none", state)
-    .details(json!({ "sandbox_id": sandbox.sandbox_id, "task_id": sandbox.tags.task, "grace_until": expires }));
+    .details(
+        json!({ "sandbox_id": sandbox.sandbox_id, "task_id": sandbox.tags.task, "grace_until": expires }),
+    );
     plan.counts.suspected += 1;
     let mut events = vec![suspected];
     if orphan {
@@ -178,13 +196,16 @@ impl<'a> Index<'a> {
     }
 
     /// By the provider's id; by our tag only for a row that does not know its sandbox yet, and only once:
-    /// a second sandbox with the same tag is a twin and gets a row of its own.
+    /// a second sandbox with the same tag is a twin and gets a row of its own. So does the late arrival of an
+    /// intent that was given up as lost: its successor has taken its place.
     fn find(&self, sandbox: &Sandbox, matched: &HashSet<&ContainerId>) -> Option<&'a Tracked> {
         if let Some(row) = self.by_sandbox.get(sandbox.sandbox_id.as_str()) {
             return Some(row);
         }
         let row = self.by_id.get(&sandbox.tags.container)?;
-        (row.sandbox_id.is_none() && !matched.contains(&row.id)).then_some(*row)
+        let replaced =
+            row.termination_reason == Some(TerminationReason::CreateLost) && row.desired == Desired::Running;
+        (row.sandbox_id.is_none() && !replaced && !matched.contains(&row.id)).then_some(*row)
     }
 }
 
@@ -211,7 +232,8 @@ fn cap_mutations(batch: usize, now: Timestamp, plan: &mut Plan) {
         });
     }
     if deferred > 0 {
-        let why = format!("{deferred} more changes than max_reconcile_batch ({batch}) allows; they follow at once");
+        let why =
+            format!("{deferred} more changes than max_reconcile_batch ({batch}) allows; they follow at once");
         plan.waiting.push(Waiting { id: None, why });
         plan.wake(now);
         plan.busy = true;

@@ -12,7 +12,14 @@ use crate::time::{human_age, plus_seconds, seconds_between};
 /// A running container's cost is written down when it has grown by this much of an hour.
 const COST_CHECKPOINT_HOURS: f64 = 5.0 / 60.0;
 
-pub(super) fn plan(view: &View<'_>, row: &Tracked, sandbox: &Sandbox, identity: &str, now: Timestamp, plan: &mut Plan) {
+pub(super) fn plan(
+    view: &View<'_>,
+    row: &Tracked,
+    sandbox: &Sandbox,
+    identity: &str,
+    now: Timestamp,
+    plan: &mut Plan,
+) {
     match &sandbox.phase {
         Phase::Unknown { why } => {
             plan.wait(&row.id, format!("the provider cannot say how it is: {why}"));
@@ -25,14 +32,22 @@ pub(super) fn plan(view: &View<'_>, row: &Tracked, sandbox: &Sandbox, identity: 
             plan.wait(&row.id, "the provider is starting it");
             if row.desired == Desired::Terminated {
                 stop::plan(row, now, plan);
+            } else {
+                policies(view, row, &Observed::of(row), now, plan);
             }
         }
         Phase::Starting | Phase::Running => alive(view, row, sandbox, identity, now, plan),
         Phase::Broken { reason } => {
             alive(view, row, sandbox, identity, now, plan);
             if row.desired == Desired::Running {
-                let message = "Its supervisor is gone and something of it still runs: it is swept away".to_owned();
-                plan.actions.push(Action::Desire { id: row.id.clone(), reason: *reason, grace_seconds: 0, message });
+                let message =
+                    "Its supervisor is gone and something of it still runs: it is swept away".to_owned();
+                plan.actions.push(Action::Desire {
+                    id: row.id.clone(),
+                    reason: *reason,
+                    grace_seconds: 0,
+                    message,
+                });
                 plan.busy = true;
             }
         }
@@ -43,7 +58,9 @@ pub(super) fn plan(view: &View<'_>, row: &Tracked, sandbox: &Sandbox, identity: 
 fn alive(view: &View<'_>, row: &Tracked, sandbox: &Sandbox, identity: &str, now: Timestamp, plan: &mut Plan) {
     let mut next = Observed::of(row);
     let mut events = Vec::new();
-    let event = |kind, message: String| NewEvent::new(kind, Source::Reconciler, message).container(&row.id).task(row.task_id.as_deref());
+    let event = |kind, message: String| {
+        NewEvent::new(kind, Source::Reconciler, message).container(&row.id).task(row.task_id.as_deref())
+    };
     next.provider_identity = Some(identity.to_owned());
     next.sandbox_id = Some(sandbox.sandbox_id.clone());
     next.started_at = row.started_at.or(sandbox.started_at).or(Some(now));
@@ -58,7 +75,10 @@ fn alive(view: &View<'_>, row: &Tracked, sandbox: &Sandbox, identity: &str, now:
                 event(EventType::ContainerStarted, started)
             } else {
                 plan.counts.adopted += 1;
-                event(EventType::ContainerAdopted, format!("{started}; its creation was never confirmed to us"))
+                event(
+                    EventType::ContainerAdopted,
+                    format!("{started}; its creation was never confirmed to us"),
+                )
             });
         }
         ContainerState::Stopped | ContainerState::Terminated => {
@@ -68,7 +88,8 @@ fn alive(view: &View<'_>, row: &Tracked, sandbox: &Sandbox, identity: &str, now:
             next.termination_reason = None;
             next.stop_confirmed_at = None;
             plan.counts.corrections += 1;
-            let message = format!("Container state corrected: {} -> running (its sandbox is alive)", row.state);
+            let message =
+                format!("Container state corrected: {} -> running (its sandbox is alive)", row.state);
             events.push(event(EventType::StateDriftCorrected, message));
         }
         ContainerState::Unknown => {
@@ -78,7 +99,8 @@ fn alive(view: &View<'_>, row: &Tracked, sandbox: &Sandbox, identity: &str, now:
                 next.state = ContainerState::Orphaned;
                 plan.counts.orphans += 1;
                 events.push(
-                    orphan_event(&sandbox.sandbox_id, row.task_id.as_deref(), row.state.as_str()).container(&row.id),
+                    orphan_event(&sandbox.sandbox_id, row.task_id.as_deref(), row.state.as_str())
+                        .container(&row.id),
                 );
                 plan.busy |= view.settings.auto_terminate_orphans;
             } else {
@@ -103,32 +125,42 @@ fn alive(view: &View<'_>, row: &Tracked, sandbox: &Sandbox, identity: &str, now:
         next.cost_accrued_usd = row.cost_accrued_usd;
     }
     if next != Observed::of(row) {
-        plan.actions.push(Action::Record { id: row.id.clone(), expect: row.state, observed: next, events });
+        let observed = next.clone();
+        plan.actions.push(Action::Record { id: row.id.clone(), expect: row.state, observed, events });
     }
     if row.desired == Desired::Terminated {
         stop::plan(row, now, plan);
     } else {
-        policies(view, row, now, plan);
+        policies(view, row, &next, now, plan);
     }
 }
 
 /// What may end a container although nobody asked: each only sets the desired state.
-fn policies(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut Plan) {
+fn policies(view: &View<'_>, row: &Tracked, next: &Observed, now: Timestamp, plan: &mut Plan) {
     let settings = view.settings;
+    // The grace of a suspect protects from being ended, not from being seen.
+    let spared = row.keep || next.state == ContainerState::Unknown;
     let mut desire = |reason, grace_seconds, message: String| {
         plan.actions.push(Action::Desire { id: row.id.clone(), reason, grace_seconds, message });
         plan.busy = true;
     };
     if row.state == ContainerState::Orphaned && settings.auto_terminate_orphans {
-        return desire(TerminationReason::OrphanCleanup, 10, "Orphan terminated: auto_terminate_orphans is on".into());
+        return desire(
+            TerminationReason::OrphanCleanup,
+            10,
+            "Orphan terminated: auto_terminate_orphans is on".into(),
+        );
     }
     let resumed = view.observer_seconds >= view.resumption_seconds;
     let stale = matches!(row.health, Health::Unhealthy | Health::Dead);
-    if settings.auto_terminate_stale && stale && !row.keep && resumed {
-        let message = format!("No heartbeat for {}s: auto_terminate_stale is on", settings.stale_threshold_seconds);
+    if settings.auto_terminate_stale && stale && !spared && resumed {
+        let message =
+            format!("No heartbeat for {}s: auto_terminate_stale is on", settings.stale_threshold_seconds);
         return desire(TerminationReason::Stale, 10, message);
     }
-    let heard = [row.last_heartbeat_at, row.started_at, row.suspected_at].into_iter().flatten().max().unwrap_or(row.created_at);
+    // An intent may have waited long for its provider: its silence begins when it could first be heard.
+    let since = [row.last_heartbeat_at, next.started_at, row.suspected_at, row.create_attempted_at];
+    let heard = since.into_iter().flatten().max().unwrap_or(row.created_at);
     let silent_at = plus_seconds(heard, (settings.max_silent_hours * 3600.0) as i64);
     if silent_at > now || !resumed {
         return;
@@ -136,16 +168,24 @@ fn policies(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut Plan) {
     let silence = human_age(seconds_between(heard, now));
     if row.silent_alerted_at.is_none_or(|at| at < heard) {
         let verdict = if row.keep { "kept, as it was started with --keep" } else { "it will be terminated" };
-        let message = format!("No heartbeat persisted for {silence} (max_silent_hours {}): {verdict}", settings.max_silent_hours);
+        let message = format!(
+            "No heartbeat persisted for {silence} (max_silent_hours {}): {verdict}",
+            settings.max_silent_hours
+        );
         let event = NewEvent::new(EventType::ContainerSilent, Source::Reconciler, message)
             .container(&row.id)
             .task(row.task_id.as_deref())
             .details(json!({ "silent_seconds": seconds_between(heard, now), "keep": row.keep }));
         plan.actions.push(Action::AlertSilent { id: row.id.clone(), event });
     }
-    if !row.keep {
+    if !spared {
         let message = format!("No heartbeat persisted for {silence}");
-        plan.actions.push(Action::Desire { id: row.id.clone(), reason: TerminationReason::Silent, grace_seconds: 10, message });
+        plan.actions.push(Action::Desire {
+            id: row.id.clone(),
+            reason: TerminationReason::Silent,
+            grace_seconds: 10,
+            message,
+        });
         plan.busy = true;
     }
 }
@@ -170,7 +210,8 @@ pub(super) fn exited(
         next.started_at = row.started_at.or(sandbox.started_at);
         facts(&mut next, sandbox);
     }
-    let ended_at = exit.at.unwrap_or(now).min(now).max(next.started_at.unwrap_or(row.created_at));
+    let told = row.terminated_at.filter(|_| row.state == ContainerState::Stopped).or(exit.at);
+    let ended_at = told.unwrap_or(now).min(now).max(next.started_at.unwrap_or(row.created_at));
     // It had already ended when somebody asked for its end: then that was not the reason.
     let asked = row.desired == Desired::Terminated && row.desired_at.is_none_or(|at| at <= ended_at);
     let reason = row.desired_reason.filter(|_| asked).unwrap_or(exit.reason);
@@ -181,13 +222,19 @@ pub(super) fn exited(
         _ => ContainerState::Terminated,
     };
     next.exit_code = exit.code.or(row.exit_code);
-    next.termination_reason = row.termination_reason.filter(|_| row.state == ContainerState::Stopped).or(Some(reason));
-    next.terminated_at = row.terminated_at.filter(|_| row.state == ContainerState::Stopped).or(Some(ended_at));
+    next.termination_reason =
+        row.termination_reason.filter(|_| row.state == ContainerState::Stopped).or(Some(reason));
+    next.terminated_at = Some(ended_at);
     if row.desired == Desired::Terminated {
         next.stop_confirmed_at = row.stop_confirmed_at.or(Some(now));
     }
     let mut events = vec![ended_event(row, &next, exit, now)];
-    price(view, &mut next, sandbox.and_then(|s| s.reported_cost_usd), ended_at);
+    let reported = match sandbox {
+        Some(sandbox) => sandbox.reported_cost_usd,
+        // It cannot be asked any more: the last figure that it reported stands.
+        None => Some(row.cost_accrued_usd).filter(|_| row.cost_source == CostSource::Reported),
+    };
+    price(view, &mut next, reported, ended_at);
     if next.cost_accrued_usd + 1e-9 < row.cost_accrued_usd {
         let message = format!(
             "Cost corrected: it ended at {}, earlier than was counted",

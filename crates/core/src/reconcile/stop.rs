@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::{Action, Plan, Tracked};
+use crate::state::{ContainerState, Desired};
 use crate::time::{plus_seconds, seconds_between};
 
 const DEFAULT_GRACE_SECONDS: i64 = 10;
@@ -16,10 +17,10 @@ pub(super) fn plan(row: &Tracked, now: Timestamp, plan: &mut Plan) {
     let asked_at = row.desired_at.unwrap_or(now);
     let (next_at, grace_seconds) = match (row.stop_attempts, row.stop_attempted_at) {
         (0, _) | (_, None) => (now, grace),
-        (n, Some(tried_at)) if row.stop_error.is_some() => (plus_seconds(tried_at, pause(n)), left(asked_at, grace, now)),
-        (1, Some(tried_at)) => {
-            (plus_seconds(tried_at.max(plus_seconds(asked_at, grace)), MARGIN_SECONDS), 0)
+        (n, Some(tried_at)) if row.stop_error.is_some() => {
+            (plus_seconds(tried_at, pause(n)), left(asked_at, grace, now))
         }
+        (1, Some(tried_at)) => (plus_seconds(tried_at.max(plus_seconds(asked_at, grace)), MARGIN_SECONDS), 0),
         (n, Some(tried_at)) => (plus_seconds(tried_at, pause(n)), 0),
     };
     if next_at <= now {
@@ -37,6 +38,14 @@ pub(super) fn plan(row: &Tracked, now: Timestamp, plan: &mut Plan) {
             None => format!("told to stop; force in {wait}s if it is still there"),
         };
         plan.wait(&row.id, why);
+    }
+}
+
+/// A provider that cannot show it may still be able to end it: what must end is asked to end all the same.
+pub(super) fn unseen(row: &Tracked, now: Timestamp, out: &mut Plan) {
+    let ended = matches!(row.state, ContainerState::Stopped | ContainerState::Terminated);
+    if row.desired == Desired::Terminated && !ended && row.sandbox_id.is_some() {
+        plan(row, now, out);
     }
 }
 

@@ -147,7 +147,7 @@ pub const fn default_rotate_bytes() -> u64 {
 #[serde(rename_all = "camelCase")]
 pub struct Sentinel {
     pub job_id: Uuid,
-    /// `starting`, `running`, `stopping` or `finishing`.
+    /// `starting`, `running` or `stopping`.
     pub status: String,
     #[serde(with = "text_time")]
     pub last_heartbeat: Timestamp,
@@ -271,8 +271,7 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T, durability: Durability) 
 }
 
 fn write_and_rename(temporary: &Path, path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(temporary)?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(temporary)?;
     file.write_all(bytes)?;
     if durability == Durability::Synced {
         file.sync_all()?;
@@ -320,9 +319,7 @@ pub(crate) mod optional_text_time {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
         match Option::<String>::deserialize(from)? {
-            Some(text) => {
-                parhelia_core::time::from_text(&text).map(Some).map_err(serde::de::Error::custom)
-            }
+            Some(text) => parhelia_core::time::from_text(&text).map(Some).map_err(serde::de::Error::custom),
             None => Ok(None),
         }
     }

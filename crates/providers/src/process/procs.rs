@@ -51,7 +51,14 @@ pub(crate) fn read(proc_no: i32) -> Option<Proc> {
 /// This process, in the numbers of the mounted `/proc`.
 pub(crate) fn own() -> io::Result<Proc> {
     let text = fs::read("/proc/self/stat")?;
-    parse_stat(&String::from_utf8_lossy(&text)).ok_or_else(|| io::Error::other("/proc/self/stat is unreadable"))
+    parse_stat(&String::from_utf8_lossy(&text))
+        .ok_or_else(|| io::Error::other("/proc/self/stat is unreadable"))
+}
+
+/// Every process but this one: a server that was itself started inside a job must not sweep itself.
+fn others() -> io::Result<impl Iterator<Item = i32>> {
+    let own = own()?.proc_no;
+    Ok(numbers()?.filter(move |proc_no| *proc_no != own))
 }
 
 fn numbers() -> io::Result<impl Iterator<Item = i32>> {
@@ -115,7 +122,8 @@ fn signal_if(target: &Proc, signal: Signal, still: impl Fn(i32) -> bool) -> io::
         Err(error) => return Err(error.into()),
     };
     // The number may have gone to somebody else between the look and the open; from here on it cannot.
-    let same = read(target.proc_no).is_some_and(|now| now.started_ticks == target.started_ticks && !now.zombie);
+    let same =
+        read(target.proc_no).is_some_and(|now| now.started_ticks == target.started_ticks && !now.zombie);
     if !same || !still(target.proc_no) {
         return Ok(false);
     }
@@ -135,14 +143,14 @@ fn started_with(proc_no: i32, entry: &[u8]) -> bool {
 pub(crate) fn with_environment(name: &str, value: &str) -> io::Result<Vec<Proc>> {
     let entry = format!("{name}={value}").into_bytes();
     let matching = |proc_no: &i32| started_with(*proc_no, &entry);
-    Ok(numbers()?.filter(matching).filter_map(read).filter(|seen| !seen.zombie).collect())
+    Ok(others()?.filter(matching).filter_map(read).filter(|seen| !seen.zombie).collect())
 }
 
 /// How many live processes carry each value of `name`: one look for many jobs.
 pub(crate) fn count_by_environment(name: &str) -> io::Result<HashMap<String, usize>> {
     let prefix = format!("{name}=").into_bytes();
     let mut counts = HashMap::new();
-    for proc_no in numbers()? {
+    for proc_no in others()? {
         let Ok(text) = fs::read(format!("/proc/{proc_no}/environ")) else { continue };
         if let Some(entry) = text.split(|b| *b == 0).find(|entry| entry.starts_with(&prefix)) {
             let value = String::from_utf8_lossy(&entry[prefix.len()..]).into_owned();
@@ -167,7 +175,10 @@ mod tests {
         let line = "42 (a) b (c)) S 7 8 9 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 5555 1000 66 99";
         let seen = parse_stat(line).unwrap();
         assert_eq!((seen.proc_no, seen.parent, seen.group, seen.zombie), (42, 7, 8, false));
-        assert_eq!((seen.cpu_ticks, seen.reaped_cpu_ticks, seen.started_ticks, seen.rss_pages), (100, 70, 5555, 66));
+        assert_eq!(
+            (seen.cpu_ticks, seen.reaped_cpu_ticks, seen.started_ticks, seen.rss_pages),
+            (100, 70, 5555, 66)
+        );
     }
 
     #[test]

@@ -1,0 +1,6 @@
+//! The planner against small worlds: one snapshot per rule, and properties over generated worlds.
+
+mod model;
+mod properties;
+mod snapshots;
+mod world;

@@ -1,0 +1,165 @@
+//! Heartbeats to the server: measured, sent over the home's socket, and kept (a bounded number of them)
+//! while nobody answers. Also the watch for idleness, because it needs the same measurements.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use parhelia_core::heartbeat::Sample;
+use parhelia_core::state::TerminationReason;
+use parhelia_core::time::Clock;
+use serde_json::json;
+
+use super::Shared;
+use super::usage::Meter;
+use crate::process::control::connect_unix;
+
+/// An hour of beats; then the oldest go.
+const KEPT_SAMPLES: usize = 120;
+const SERVER_WAIT: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(10);
+const IDLE_GRACE_SECONDS: u64 = 10;
+
+/// Beats, and watches for idleness, until the process ends.
+pub(super) fn keep(shared: &Shared) {
+    let mut meter = Meter::new(shared);
+    let mut outbox = Outbox::new(shared.spec.home.join("parhelia.sock"));
+    let idle_after = shared.spec.sandbox.idle_timeout_seconds.map(Duration::from_secs);
+    let look = idle_after.map_or(LOOK, |idle| (idle / 4).clamp(Duration::from_millis(250), LOOK));
+    let mut beat_at = Duration::ZERO;
+    loop {
+        meter.look(shared);
+        let now = shared.clock.monotonic();
+        if let Some(idle) = idle_after.filter(|idle| shared.since_progress() >= *idle) {
+            let message = format!("no output and no CPU use for {} s (its idle timeout)", idle.as_secs());
+            shared.ask_stop(IDLE_GRACE_SECONDS, TerminationReason::IdleTimeout, message);
+        }
+        if now >= beat_at {
+            outbox.add(now, meter.sample(shared));
+            outbox.send(now);
+            beat_at = now + shared.heartbeat_interval();
+        }
+        let until_beat = beat_at.saturating_sub(shared.clock.monotonic());
+        if shared.beats.wait(until_beat.min(look)) {
+            beat_at = Duration::ZERO;
+        }
+    }
+}
+
+/// Samples that the server has not acknowledged, oldest first, with when they were taken.
+#[derive(Debug)]
+struct Outbox {
+    socket: PathBuf,
+    kept: VecDeque<(Duration, Sample)>,
+}
+
+impl Outbox {
+    fn new(socket: PathBuf) -> Self {
+        Self { socket, kept: VecDeque::new() }
+    }
+
+    fn add(&mut self, now: Duration, sample: Sample) {
+        if self.kept.len() == KEPT_SAMPLES {
+            self.kept.pop_front();
+        }
+        self.kept.push_back((now, sample));
+    }
+
+    fn send(&mut self, now: Duration) {
+        let beats: Vec<Sample> =
+            self.kept.iter().map(|(taken, sample)| delayed(sample, *taken, now)).collect();
+        if let Ok(status) = post(&self.socket, &json!({"heartbeats": beats})) {
+            self.settle(status);
+        }
+    }
+
+    fn settle(&mut self, status: u16) {
+        match status {
+            200 | 202 => self.kept.clear(),
+            // It knows the container not, or not yet: old samples of it will never be wanted.
+            404 | 422 => drop(self.kept.drain(..self.kept.len().saturating_sub(1))),
+            _ => {}
+        }
+    }
+}
+
+/// Its age by our own monotonic clock, so that sender and receiver need no common time.
+fn delayed(sample: &Sample, taken: Duration, now: Duration) -> Sample {
+    let seconds = now.saturating_sub(taken).as_secs_f64();
+    Sample { delayed_seconds: (seconds >= 0.5).then_some(seconds), ..sample.clone() }
+}
+
+/// One request on one connection; the status of its answer.
+fn post(socket: &Path, body: &serde_json::Value) -> io::Result<u16> {
+    let mut stream = connect_unix(socket)?;
+    stream.set_read_timeout(Some(SERVER_WAIT))?;
+    stream.set_write_timeout(Some(SERVER_WAIT))?;
+    let body = body.to_string();
+    let head = format!(
+        "POST /api/v1/heartbeats HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())?;
+    let mut answer = Vec::new();
+    let mut chunk = [0; 512];
+    while !answer.contains(&b'\n') && answer.len() < 4096 {
+        match stream.read(&mut chunk)? {
+            0 => break,
+            got => answer.extend_from_slice(&chunk[..got]),
+        }
+    }
+    status(&answer).ok_or_else(|| io::Error::other("the server's answer is not HTTP"))
+}
+
+fn status(answer: &[u8]) -> Option<u16> {
+    let line = std::str::from_utf8(answer.split(|byte| *byte == b'\n').next()?).ok()?;
+    let mut words = line.split_ascii_whitespace();
+    words.next().filter(|version| version.starts_with("HTTP/1."))?;
+    words.next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parhelia_core::ids::ContainerId;
+
+    fn outbox(samples: usize) -> Outbox {
+        let mut outbox = Outbox::new("/nowhere/parhelia.sock".into());
+        for i in 0..samples {
+            let id = ContainerId::parse("c-01k9z3q8xw4f7m2a").unwrap();
+            outbox.add(Duration::from_secs(30 * i as u64), Sample::bare(id));
+        }
+        outbox
+    }
+
+    #[test]
+    fn while_nobody_answers_the_newest_are_kept_with_their_age() {
+        let mut outbox = outbox(KEPT_SAMPLES + 5);
+        outbox.send(Duration::from_secs(10_000));
+        assert_eq!(outbox.kept.len(), KEPT_SAMPLES);
+        let (taken, oldest) = &outbox.kept[0];
+        assert_eq!(taken.as_secs(), 150);
+        let sent = delayed(oldest, *taken, Duration::from_secs(200));
+        assert_eq!(sent.delayed_seconds, Some(50.0));
+        assert_eq!(sent.timestamp, None);
+    }
+
+    #[test]
+    fn each_answer_settles_what_it_should() {
+        for (status, left) in [(200, 0), (202, 0), (404, 1), (422, 1), (500, 3), (503, 3), (401, 3)] {
+            let mut outbox = outbox(3);
+            outbox.settle(status);
+            assert_eq!(outbox.kept.len(), left, "{status}");
+        }
+    }
+
+    #[test]
+    fn only_http_has_a_status() {
+        assert_eq!(status(b"HTTP/1.1 202 Accepted\r\n"), Some(202));
+        assert_eq!(status(b"hello 202\r\n"), None);
+        assert_eq!(status(b""), None);
+    }
+}

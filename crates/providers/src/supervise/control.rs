@@ -1,0 +1,166 @@
+//! `ctl.sock`, protocol v1: one JSON object per line. A connection is greeted, may ask for a stop, a
+//! heartbeat or a sign of life, and learns of the supervisor's end by its end of file. One thread serves
+//! all of them without blocking; whatever is too long, too many or nonsense costs that connection only.
+
+use std::fs::DirBuilder;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use parhelia_core::state::TerminationReason;
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Shared, locked, log};
+
+const CLIENTS_MAX: usize = 64;
+const LINE_MAX_BYTES: usize = 64 * 1024;
+const DEFAULT_GRACE_SECONDS: u64 = 10;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request {
+    op: String,
+    grace_seconds: Option<u64>,
+    reason: Option<String>,
+    percent: Option<f64>,
+}
+
+/// Without a socket the job still runs: `.stop` is looked at in any case.
+pub(super) fn bind(shared: &Shared) -> Option<UnixListener> {
+    let (path, elsewhere) = shared.dir.control_socket_to_make(&shared.spec.home, shared.spec.job_id);
+    let listen = || -> io::Result<UnixListener> {
+        if elsewhere {
+            if let Some(parent) = path.parent() {
+                DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+            }
+            std::fs::write(shared.dir.control_path_file(), path.as_os_str().as_encoded_bytes())?;
+        }
+        // Left by a start that was proven not to have happened: the lock is ours.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    listen()
+        .inspect_err(|error| {
+            log(&format!("no control socket at {}: {error}; stops come by file", path.display()))
+        })
+        .ok()
+}
+
+pub(super) fn remove(shared: &Shared) {
+    let _ = std::fs::remove_file(shared.dir.control_socket());
+}
+
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    kept: Vec<u8>,
+}
+
+pub(super) fn serve(listener: &UnixListener, shared: &Shared) {
+    let mut clients: Vec<Client> = Vec::new();
+    loop {
+        let ready: Vec<bool> = {
+            let mut watched = vec![PollFd::new(listener, PollFlags::IN)];
+            watched.extend(clients.iter().map(|client| PollFd::new(&client.stream, PollFlags::IN)));
+            if poll(&mut watched, None).is_err() {
+                continue;
+            }
+            watched.iter().map(|fd| !fd.revents().is_empty()).collect()
+        };
+        let mut ready_clients = ready.iter().skip(1);
+        clients.retain_mut(|client| match ready_clients.next() {
+            Some(true) => client.answer(shared).is_ok(),
+            _ => true,
+        });
+        if ready.first() == Some(&true) {
+            accept(listener, shared, &mut clients);
+        }
+    }
+}
+
+fn accept(listener: &UnixListener, shared: &Shared, clients: &mut Vec<Client>) {
+    let stream = match listener.accept() {
+        Ok((stream, _)) => stream,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+        Err(_) => {
+            // Out of descriptors: the connection stays in the backlog, so do not spin on it.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            return;
+        }
+    };
+    if stream.set_nonblocking(true).is_err() {
+        return;
+    }
+    let mut client = Client { stream, kept: Vec::new() };
+    if clients.len() >= CLIENTS_MAX {
+        let _ = client.say(&json!({"error": format!("at most {CLIENTS_MAX} connections; close one")}));
+        return;
+    }
+    let greeting = json!({"protocol": 1, "jobId": shared.spec.job_id, "version": env!("CARGO_PKG_VERSION")});
+    if client.say(&greeting).is_ok() {
+        clients.push(client);
+        // Whoever connects may be a server that was away.
+        shared.beats.poke();
+    }
+}
+
+impl Client {
+    /// An error closes the connection.
+    fn answer(&mut self, shared: &Shared) -> io::Result<()> {
+        let mut chunk = [0; 4096];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(got) => self.kept.extend_from_slice(&chunk[..got]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        while let Some(end) = self.kept.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.kept.drain(..=end).collect();
+            let request: Request = serde_json::from_slice(&line).map_err(io::Error::other)?;
+            self.say(&obey(request, shared))?;
+        }
+        if self.kept.len() > LINE_MAX_BYTES {
+            return Err(io::Error::other("the line has no end"));
+        }
+        Ok(())
+    }
+
+    /// A client that does not read its answers is let go.
+    fn say(&mut self, answer: &Value) -> io::Result<()> {
+        self.stream.write_all(format!("{answer}\n").as_bytes())
+    }
+}
+
+fn obey(request: Request, shared: &Shared) -> Value {
+    match request.op.as_str() {
+        "stop" => {
+            let reason =
+                request.reason.and_then(|word| word.parse().ok()).unwrap_or(TerminationReason::Manual);
+            let grace_seconds = request.grace_seconds.unwrap_or(DEFAULT_GRACE_SECONDS);
+            shared.ask_stop(grace_seconds, reason, "it was asked to stop".to_owned());
+            json!({"ok": true})
+        }
+        "ping" => json!({"ok": true, "protocol": 1}),
+        "beat" => {
+            shared.beats.poke();
+            json!({"ok": true})
+        }
+        // Something in the job says how far it is.
+        "progress" => {
+            *locked(&shared.progress_percent) = request.percent.map(|percent| percent.clamp(0.0, 100.0));
+            shared.note_progress();
+            shared.sentinel.poke();
+            json!({"ok": true})
+        }
+        other => {
+            let shown: String = other.chars().take(60).collect();
+            json!({"error": format!("'{shown}' is not known here; use one of: stop, ping, beat, progress")})
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A home: the directory with at most one server. Owns its layout, its lock and its permissions.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use thiserror::Error;
+
+use crate::entropy::Entropy;
+
+/// What the kernel accepts as the path of a unix socket.
+const SOCKET_PATH_BYTES: usize = 107;
+
+#[derive(Debug, Error)]
+pub enum HomeError {
+    #[error("cannot use the home {path}: {source}. Check its owner and free space, or choose another with PARHELIA_HOME")]
+    Unusable { path: PathBuf, source: io::Error },
+    #[error("the socket path {path} is {length} bytes long and the system allows {SOCKET_PATH_BYTES}: choose a shorter PARHELIA_HOME")]
+    TooLong { path: PathBuf, length: usize },
+    #[error("another server already serves {path}: use it, or end it with 'parhelia down'")]
+    Taken { path: PathBuf },
+    #[error("{path} does not hold an id: restore it from a backup, or move it away to start as a new home")]
+    BadId { path: PathBuf },
+}
+
+#[derive(Debug, Clone)]
+pub struct Home {
+    pub path: PathBuf,
+    pub id: String,
+}
+
+/// Held for as long as the server lives; the kernel drops it at any death.
+#[derive(Debug)]
+pub struct ServerLock(#[allow(dead_code, reason = "held, never read")] File);
+
+impl Home {
+    /// Makes the directory (mode 0700) and its id when they are missing.
+    pub fn open(path: &Path, entropy: &dyn Entropy) -> Result<Self, HomeError> {
+        let unusable = |source| HomeError::Unusable { path: path.to_owned(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
+        let path = path.canonicalize().map_err(unusable)?;
+        let mode = fs::metadata(&path).map_err(unusable)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).map_err(unusable)?;
+        }
+        let socket = path.join("parhelia.sock");
+        let length = socket.as_os_str().len();
+        if length > SOCKET_PATH_BYTES {
+            return Err(HomeError::TooLong { path: socket, length });
+        }
+        let id = read_or_write(&path.join("home.id"), || entropy.uuid()).map_err(unusable)?;
+        if id.len() != 36 {
+            return Err(HomeError::BadId { path: path.join("home.id") });
+        }
+        Ok(Self { path, id })
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("parhelia.sock")
+    }
+
+    pub fn database(&self) -> PathBuf {
+        self.path.join("parhelia.sqlite3")
+    }
+
+    pub fn token_file(&self) -> PathBuf {
+        self.path.join("admin.token")
+    }
+
+    /// The admin token of the TCP door, made at the first start.
+    pub fn admin_token(&self, entropy: &dyn Entropy) -> Result<String, HomeError> {
+        let path = self.token_file();
+        read_or_write(&path, || entropy.token()).map_err(|source| HomeError::Unusable { path, source })
+    }
+
+    /// Whoever gets this is the server of this home.
+    pub fn lock(&self) -> Result<ServerLock, HomeError> {
+        let path = self.path.join("server.lock");
+        let unusable = |source: io::Error| HomeError::Unusable { path: path.clone(), source };
+        let file =
+            OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(unusable)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(ServerLock(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(HomeError::Taken { path: self.path.clone() }),
+            Err(e) => Err(unusable(e.into())),
+        }
+    }
+}
+
+/// The file's one line; written whole (temporary file, then rename) with mode 0600 when there is none.
+fn read_or_write(path: &Path, make: impl FnOnce() -> String) -> io::Result<String> {
+    match File::open(path) {
+        Ok(mut file) => {
+            let mut text = String::new();
+            file.read_to_string(&mut text)?;
+            Ok(text.trim().to_owned())
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let text = make();
+            let temp = path.with_extension("tmp");
+            let mut file =
+                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temp)?;
+            writeln!(file, "{text}")?;
+            file.sync_all()?;
+            fs::rename(&temp, path)?;
+            Ok(text)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entropy::SystemEntropy;
+
+    #[test]
+    fn a_home_keeps_its_id_and_its_token_and_lets_one_server_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let entropy = SystemEntropy::default();
+        let home = Home::open(&dir.path().join("h"), &entropy).unwrap();
+        let token = home.admin_token(&entropy).unwrap();
+        assert_eq!(token.len(), 64);
+        let again = Home::open(&home.path, &entropy).unwrap();
+        assert_eq!((again.id.as_str(), again.admin_token(&entropy).unwrap()), (home.id.as_str(), token));
+        let mode = |p: PathBuf| fs::metadata(p).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(home.path.clone()), mode(home.token_file())), (0o700, 0o600));
+        let lock = home.lock().unwrap();
+        assert!(matches!(again.lock(), Err(HomeError::Taken { .. })));
+        drop(lock);
+        assert!(again.lock().is_ok());
+    }
+
+    #[test]
+    fn a_path_too_long_for_a_socket_is_refused_with_the_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = dir.path().join("x".repeat(120));
+        let error = Home::open(&long, &SystemEntropy::default()).unwrap_err().to_string();
+        assert!(error.contains("shorter PARHELIA_HOME"), "{error}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Reading what a request carries: JSON bodies and query strings, with errors that say where and what.
+
+use std::str::FromStr;
+
+use axum::RequestExt;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use parhelia_core::Timestamp;
+use serde::de::DeserializeOwned;
+
+use super::Fault;
+
+/// A JSON body. An empty one is `{}`, so that a bare POST works where everything is optional.
+#[derive(Debug)]
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
+        let kind = request.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
+        let bytes: Bytes = request.extract().await.map_err(|e: axum::extract::rejection::BytesRejection| {
+            match e.into_response().status() {
+                StatusCode::PAYLOAD_TOO_LARGE => Fault::too_large("the body is larger than this server takes"),
+                _ => Fault::bad_request("the body did not arrive whole", "repeat the request"),
+            }
+        })?;
+        if bytes.is_empty() {
+            let empty = serde_json::from_slice(b"{}");
+            return empty.map(Body).map_err(|e| Fault::unprocessable(format!("there is no body: {e}"), "send a JSON object"));
+        }
+        if !kind.to_ascii_lowercase().contains("json") {
+            return Err(Fault::media_type());
+        }
+        serde_json::from_slice(&bytes).map(Body).map_err(|e| {
+            let text = e.to_string();
+            if e.is_data() {
+                Fault::unprocessable(format!("the body does not fit: {text}"), "correct that field and send it again")
+            } else {
+                Fault::bad_request(format!("the body is not valid JSON: {text}"), "correct it and send it again")
+            }
+        })
+    }
+}
+
+/// A query string.
+#[derive(Debug)]
+pub(super) struct Ask<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Ask<T> {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+        match Query::<T>::from_request_parts(parts, state).await {
+            Ok(Query(value)) => Ok(Ask(value)),
+            Err(e) => Err(Fault::unprocessable(e.body_text(), "correct that parameter and ask again")),
+        }
+    }
+}
+
+/// `a,b,c` as words of one kind.
+pub(super) fn words<T: FromStr>(name: &str, text: Option<&str>) -> Result<Vec<T>, Fault>
+where
+    T::Err: std::fmt::Display,
+{
+    let parts = text.unwrap_or("").split(',').map(str::trim).filter(|w| !w.is_empty());
+    parts.map(|word| word.parse().map_err(|e: T::Err| Fault::unprocessable(format!("{name}: {e}"), "correct it and ask again"))).collect()
+}
+
+pub(super) fn moment(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, Fault> {
+    text.map(|t| {
+        t.parse().map_err(|_| {
+            let shown: String = t.chars().take(60).collect();
+            Fault::unprocessable(format!("{name}: '{shown}' is not a moment"), "write it as 2026-01-21T14:30:00Z")
+        })
+    })
+    .transpose()
+}

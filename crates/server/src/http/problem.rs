@@ -1,0 +1,110 @@
+//! The one place where an error becomes an HTTP status and a problem document.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use parhelia_core::api::Problem;
+
+use crate::service::ServiceError;
+
+/// An error on its way out.
+#[derive(Debug)]
+pub struct Fault {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+    fix: String,
+}
+
+impl Fault {
+    fn new(status: StatusCode, code: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { status, code, detail: detail.into(), fix: fix.into() }
+    }
+
+    pub fn bad_request(detail: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad_request", detail, fix)
+    }
+
+    pub fn unprocessable(detail: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_request", detail, fix)
+    }
+
+    pub fn too_large(detail: impl Into<String>) -> Self {
+        let fix = "send less at once, or raise server.max_body_bytes in the configuration";
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail, fix)
+    }
+
+    pub fn media_type() -> Self {
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        Self::new(status, "media_type", "the body is not JSON", "send it with 'content-type: application/json'")
+    }
+
+    pub fn unauthorized(detail: impl Into<String>) -> Self {
+        let fix = "send 'Authorization: Bearer TOKEN'; the token is in admin.token in the server's home";
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail, fix)
+    }
+
+    pub fn not_found(detail: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", detail, fix)
+    }
+
+    pub fn method(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail, "see the 'allow' header")
+    }
+
+    pub fn unavailable(detail: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail, fix)
+    }
+
+    pub fn internal(detail: impl Into<String>) -> Self {
+        let fix = "repeat the request; if it fails again, report it with the server's log";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail, fix)
+    }
+}
+
+impl From<ServiceError> for Fault {
+    fn from(error: ServiceError) -> Self {
+        let detail = error.to_string();
+        match error {
+            ServiceError::NotFound { fix, .. } => Self::not_found(detail, fix),
+            ServiceError::Ambiguous { .. } => {
+                Self::new(StatusCode::CONFLICT, "ambiguous", detail, "give more characters of the id")
+            }
+            ServiceError::Invalid { code, fix, .. } => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail, fix)
+            }
+            ServiceError::Conflict { fix, .. } => Self::new(StatusCode::CONFLICT, "conflict", detail, fix),
+            ServiceError::Unavailable { fix, .. } => Self::unavailable(detail, fix),
+            ServiceError::Provider { fix, .. } => {
+                Self::new(StatusCode::BAD_GATEWAY, "provider", detail, fix)
+            }
+            ServiceError::Internal(_) => Self::internal(detail),
+        }
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let problem = Problem {
+            kind: format!("urn:parhelia:problem:{}", self.code),
+            title: self.status.canonical_reason().unwrap_or("Error").to_owned(),
+            status: self.status.as_u16(),
+            detail: self.detail,
+            code: self.code.to_owned(),
+            fix: self.fix,
+        };
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let mut response = (self.status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        match self.status {
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            _ => {}
+        }
+        response
+    }
+}

@@ -1,0 +1,122 @@
+//! What makes the loops go round: timers, provider hints and requests. Nothing here decides anything; a
+//! hint only makes the next pass come sooner.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parhelia_core::event::{EventType, NewEvent, Source};
+use parhelia_core::time::{Clock, seconds_between};
+use parhelia_store::StoreError;
+use serde_json::json;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tracing::error;
+
+use super::{Context, stopped};
+use super::reconciler::{PassReport, Reconciler};
+
+/// While something is being started, stopped or operated on.
+const BUSY_PERIOD: Duration = Duration::from_secs(2);
+/// Passes are never closer than this, nor closer than the last one took: a storm of hints cannot occupy us.
+const LEAST_PAUSE: Duration = Duration::from_millis(20);
+/// Requests for a pass that wait for it at once; more are told to come again.
+const REQUESTS: usize = 64;
+
+/// The handle by which the service asks for a pass.
+#[derive(Debug, Clone)]
+pub struct PassRequests {
+    soon: Arc<Notify>,
+    ask: mpsc::Sender<oneshot::Sender<()>>,
+}
+
+impl PassRequests {
+    /// Look soon; nobody waits for it.
+    pub fn poke(&self) {
+        self.soon.notify_one();
+    }
+
+    /// Returns when a pass that began after this call has ended; false when there is none to be had.
+    pub async fn pass(&self) -> bool {
+        let (done, wait) = oneshot::channel();
+        self.ask.send(done).await.is_ok() && wait.await.is_ok()
+    }
+}
+
+/// Why a loop ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Ended {
+    Shutdown,
+    /// Another server leads: this one must stop at once.
+    Fenced,
+}
+
+/// The receiving half, for `drive`.
+#[derive(Debug)]
+pub struct PassQueue {
+    soon: Arc<Notify>,
+    asked: mpsc::Receiver<oneshot::Sender<()>>,
+}
+
+pub fn requests() -> (PassRequests, PassQueue) {
+    let soon = Arc::new(Notify::new());
+    let (ask, asked) = mpsc::channel(REQUESTS);
+    (PassRequests { soon: soon.clone(), ask }, PassQueue { soon, asked })
+}
+
+/// Runs one provider's reconciler until shutdown.
+pub async fn reconcile(
+    context: Context,
+    reconciler: Reconciler,
+    mut queue: PassQueue,
+    mut shutdown: watch::Receiver<bool>,
+) -> Ended {
+    let poll = Duration::from_secs(context.config.reconciler.poll_interval_seconds);
+    let mut trigger = "start";
+    let mut waiting: Vec<oneshot::Sender<()>> = Vec::new();
+    loop {
+        while let Ok(more) = queue.asked.try_recv() {
+            waiting.push(more);
+        }
+        let began = context.clock.monotonic();
+        let pause = match reconciler.pass(trigger).await {
+            Ok(report) => pause(&report, poll, context.clock.as_ref()),
+            Err(StoreError::Fenced { .. }) => return Ended::Fenced,
+            Err(e) => {
+                failed(&context, reconciler.provider().name(), &e).await;
+                BUSY_PERIOD.min(poll)
+            }
+        };
+        for done in waiting.drain(..) {
+            let _ = done.send(());
+        }
+        let took = context.clock.monotonic().saturating_sub(began);
+        tokio::select! {
+            () = stopped(&mut shutdown) => return Ended::Shutdown,
+            () = tokio::time::sleep(took.clamp(LEAST_PAUSE, poll)) => {}
+        }
+        trigger = tokio::select! {
+            () = stopped(&mut shutdown) => return Ended::Shutdown,
+            () = tokio::time::sleep(pause.saturating_sub(took.max(LEAST_PAUSE))) => "timer",
+            () = reconciler.provider().changed() => "hint",
+            () = queue.soon.notified() => "request",
+            Some(done) = queue.asked.recv() => {
+                waiting.push(done);
+                "request"
+            }
+        };
+    }
+}
+
+fn pause(report: &PassReport, poll: Duration, clock: &dyn Clock) -> Duration {
+    let now = clock.now();
+    let wake = report.wake_at.map(|at| Duration::from_secs_f64(seconds_between(now, at).clamp(0.0, 86_400.0)));
+    let busy = (report.busy || report.failures > 0).then_some(BUSY_PERIOD);
+    [Some(poll), wake, busy].into_iter().flatten().min().unwrap_or(poll)
+}
+
+async fn failed(context: &Context, provider: &str, e: &StoreError) {
+    error!(provider, error = %e, "a reconcile pass failed; the next one starts afresh");
+    let event = NewEvent::new(EventType::ReconcileFailed, Source::Reconciler, format!("Reconcile pass failed: {e}"))
+        .details(json!({ "provider": provider }));
+    // The store may be what failed: then the log line above has to do.
+    let _ = context.store.append_events(vec![event], context.clock.now()).await;
+}

@@ -1,0 +1,133 @@
+//! The health loop: moves containers along the liveness ladder. It owns `health_status` and
+//! `consecutive_failures`, and the observer's memory of when it last heard whom.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use parhelia_core::Timestamp;
+use parhelia_core::ids::ContainerId;
+use parhelia_core::liveness::{Patient, plan_health};
+use parhelia_core::time::Clock;
+use parhelia_core::state::Health;
+use parhelia_store::{PatientRow, StoreError};
+use tokio::sync::{Notify, watch};
+use tracing::{error, info};
+
+use super::{Context, stopped};
+use super::driver::Ended;
+
+/// When this process last heard each container, on its own monotonic clock. Shared with the intake.
+#[derive(Debug)]
+pub struct Observer {
+    clock: Arc<dyn Clock>,
+    since: Duration,
+    ears: Mutex<HashMap<ContainerId, Ear>>,
+    /// Somebody was heard who was not healthy: look soon.
+    pub good_news: Notify,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ear {
+    at: Duration,
+    heard: bool,
+    stored: Option<Timestamp>,
+    healthy: bool,
+}
+
+impl Observer {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let since = clock.monotonic();
+        Self { clock, since, ears: Mutex::default(), good_news: Notify::new() }
+    }
+
+    /// A heartbeat has become durable.
+    pub fn heard(&self, ids: impl Iterator<Item = ContainerId>, received_at: Timestamp) {
+        let at = self.clock.monotonic();
+        let mut news = false;
+        let mut ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
+        for id in ids {
+            let ear = ears.entry(id).or_insert(Ear { at, heard: true, stored: None, healthy: false });
+            news |= !ear.healthy;
+            *ear = Ear { at, heard: true, stored: Some(received_at), healthy: ear.healthy };
+        }
+        drop(ears);
+        if news {
+            self.good_news.notify_one();
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct HealthLoop {
+    context: Context,
+    observer: Arc<Observer>,
+}
+
+impl HealthLoop {
+    pub fn new(context: Context, observer: Arc<Observer>) -> Self {
+        Self { context, observer }
+    }
+
+    pub async fn pass(&self) -> Result<usize, StoreError> {
+        let rows = self.context.store.patients().await?;
+        let now = self.context.clock.monotonic();
+        let patients = self.examine(rows, now);
+        let watched = now.saturating_sub(self.observer.since).as_secs_f64();
+        let changes = plan_health(&patients, watched, &self.context.config.ladder());
+        if changes.is_empty() {
+            return Ok(0);
+        }
+        for change in &changes {
+            info!(container = %change.id, "health {} -> {}: {}", change.from, change.to, change.message);
+        }
+        self.context.store.apply_health(&self.context.fence, &changes, self.context.clock.now()).await
+    }
+
+    /// A stored heartbeat that we did not receive ourselves came through another server: it counts from
+    /// when we first see it.
+    fn examine(&self, rows: Vec<PatientRow>, now: Duration) -> Vec<Patient> {
+        let mut ears = self.observer.ears.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = HashMap::with_capacity(rows.len());
+        let patients = rows.into_iter().map(|(id, task_id, health, stored)| {
+            let mut ear = ears.get(&id).copied().unwrap_or(Ear { at: now, heard: false, stored, healthy: false });
+            if stored > ear.stored {
+                ear = Ear { at: now, heard: true, stored, healthy: false };
+            }
+            ear.healthy = health == Health::Healthy;
+            next.insert(id.clone(), ear);
+            let silent_seconds = now.saturating_sub(ear.at).as_secs_f64();
+            Patient { id, task_id, health, heard: ear.heard, silent_seconds }
+        });
+        let patients = patients.collect();
+        // Somebody may be heard before the reconciler has seen it run; whoever is no patient by then is
+        // forgotten, so that this memory is bounded by the fleet.
+        let patience = Duration::from_secs(self.context.config.health.dead_after_seconds);
+        for (id, ear) in ears.drain() {
+            if now.saturating_sub(ear.at) < patience {
+                next.entry(id).or_insert(ear);
+            }
+        }
+        *ears = next;
+        patients
+    }
+
+    pub async fn run(self, mut shutdown: watch::Receiver<bool>) -> Ended {
+        let period = Duration::from_secs(self.context.config.health.check_interval_seconds);
+        loop {
+            match self.pass().await {
+                Ok(_) => {}
+                Err(StoreError::Fenced { .. }) => return Ended::Fenced,
+                Err(e) => error!(error = %e, "a health pass failed; the next one starts afresh"),
+            }
+            tokio::select! {
+                () = stopped(&mut shutdown) => return Ended::Shutdown,
+                () = tokio::time::sleep(period) => {}
+                () = self.observer.good_news.notified() => {
+                    // Many arrive together after an outage: one pass for all of them.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+    }
+}

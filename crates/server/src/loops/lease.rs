@@ -1,0 +1,34 @@
+//! Keeps this server's one lease, and its lead. On SQLite the lock on the home is the proof; the lease is
+//! for readers, and for the day that a database is shared.
+
+use std::time::Duration;
+
+use parhelia_core::time::plus_seconds;
+use parhelia_store::StoreError;
+use tokio::sync::watch;
+use tracing::error;
+
+use super::{Context, stopped};
+use super::driver::Ended;
+
+pub const LEASE_SECONDS: i64 = 60;
+const RENEW: Duration = Duration::from_secs(20);
+
+pub async fn run(context: Context, mut shutdown: watch::Receiver<bool>) -> Ended {
+    loop {
+        tokio::select! {
+            () = stopped(&mut shutdown) => return Ended::Shutdown,
+            () = tokio::time::sleep(RENEW) => {}
+        }
+        let until = plus_seconds(context.clock.now(), LEASE_SECONDS);
+        let renewed = async {
+            context.store.renew_leadership(&context.fence, until).await?;
+            context.store.renew_owner(&context.fence.owner_id, until).await
+        };
+        match renewed.await {
+            Ok(()) => {}
+            Err(StoreError::Fenced { .. } | StoreError::Conflict { .. }) => return Ended::Fenced,
+            Err(e) => error!(error = %e, "the lease could not be renewed; trying again"),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The control loops. Each has one `pass` that observes, lets `core` decide, and acts; what drives the
+//! passes (timers, hints, requests) is in `driver`, so that the simulation can call them on its own time.
+
+pub mod driver;
+pub mod health;
+pub mod lease;
+pub mod reconciler;
+pub mod retention;
+
+use std::sync::Arc;
+
+use parhelia_core::config::Config;
+use parhelia_core::time::Clock;
+use parhelia_store::{Fence, Store};
+use tokio::sync::watch;
+
+use crate::entropy::Entropy;
+
+/// What every loop needs: the store with the right to write to it, the settings, and the edge.
+#[derive(Debug, Clone)]
+pub struct Context {
+    pub store: Store,
+    pub fence: Fence,
+    pub config: Arc<Config>,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Arc<dyn Entropy>,
+}
+
+/// Returns when the server is to stop.
+pub(crate) async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    // An error means that the sender is gone, which is as good as a stop. The guard must not outlive this.
+    let _ = stopping.wait_for(|stop| *stop).await;
+}

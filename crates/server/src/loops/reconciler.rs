@@ -1,0 +1,348 @@
+//! The reconciler's pass over one provider: list, then read the rows, plan, act, and record the cycle.
+//!
+//! It owns the observed columns of containers. It chooses nothing itself: `core::reconcile::plan` does.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use parhelia_core::Timestamp;
+use parhelia_core::cost::Prices;
+use parhelia_core::event::{EventType, NewEvent, Source};
+use parhelia_core::ids::ContainerId;
+use parhelia_core::reconcile::{Action, Answer, Inspected, Observed, Plan, Tracked, View, plan};
+use parhelia_core::sandbox::Inspection;
+use parhelia_core::state::{ContainerState, TerminationReason};
+use parhelia_providers::{CreateError, Provider, SandboxRef};
+use parhelia_store::{CycleOutcome, NewContainer, NewCycle, StoreError};
+use serde_json::json;
+use tracing::{debug, info, warn};
+
+use super::Context;
+
+/// Provider calls under way at once.
+const PROVIDER_CALLS: usize = 16;
+/// Store writes under way at once: enough for one group commit to take many.
+const STORE_WRITES: usize = 64;
+
+#[derive(Debug)]
+pub struct Reconciler {
+    context: Context,
+    provider: Arc<dyn Provider>,
+    prices: Prices,
+    /// When this observer began to watch, on the monotonic clock.
+    watching_since: Duration,
+}
+
+/// What a pass leaves for the one who drives it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PassReport {
+    pub busy: bool,
+    pub wake_at: Option<Timestamp>,
+    pub failures: i64,
+}
+
+#[derive(Debug)]
+struct Seen {
+    answer: Answer,
+    rows: Vec<Tracked>,
+    plan: Plan,
+}
+
+impl Reconciler {
+    pub fn new(context: Context, provider: Arc<dyn Provider>) -> Self {
+        let prices = context.config.price_table();
+        let watching_since = context.clock.monotonic();
+        Self { context, provider, prices, watching_since }
+    }
+
+    pub fn provider(&self) -> &Arc<dyn Provider> {
+        &self.provider
+    }
+
+    /// One pass. An error is the store's: nothing could be decided or written; the next pass starts afresh.
+    pub async fn pass(&self, trigger: &str) -> Result<PassReport, StoreError> {
+        let started_at = self.context.clock.now();
+        let began = self.context.clock.monotonic();
+        let seen = self.observe().await?;
+        let plan = &seen.plan;
+        if plan.actions.is_empty() {
+            debug!(provider = self.provider.name(), "nothing to do");
+        } else {
+            info!(provider = self.provider.name(), %trigger, "plan:\n{plan}");
+        }
+        let failures = self.act(&seen).await?;
+        self.record(trigger, started_at, began, &seen, failures).await?;
+        Ok(PassReport { busy: plan.busy, wake_at: plan.wake_at, failures })
+    }
+
+    /// The provider first, then the rows: a row is always older than its sandbox, so whatever the listing
+    /// shows has its row by the time we read.
+    async fn observe(&self) -> Result<Seen, StoreError> {
+        let store = &self.context.store;
+        let answer = match self.in_time(self.provider.list()).await {
+            Ok(listing) => Answer::Listed(listing),
+            Err(error) => Answer::Unreachable { error },
+        };
+        let mut rows = store.tracked(self.provider.name()).await?;
+        if let Answer::Listed(listing) = &answer {
+            let known: HashSet<&str> = rows.iter().filter_map(|r| r.sandbox_id.as_deref()).collect();
+            let strangers = listing.sandboxes.iter().filter(|s| s.phase.is_alive() && !known.contains(s.sandbox_id.as_str()));
+            let (ids, sandbox_ids): (Vec<_>, Vec<_>) =
+                strangers.map(|s| (s.tags.container.clone(), s.sandbox_id.clone())).unzip();
+            if !ids.is_empty() {
+                let more = store.tracked_by_ids(self.provider.name(), &ids, &sandbox_ids).await?;
+                let have: HashSet<ContainerId> = rows.iter().map(|r| r.id.clone()).collect();
+                rows.extend(more.into_iter().filter(|r| !have.contains(&r.id)));
+            }
+        }
+        let memory = store.provider_memory(self.provider.name()).await?;
+        let ours = store.our_instances().await?;
+        let known_foreign = store.known_foreign(self.provider.name()).await?;
+        let capabilities = self.provider.capabilities();
+        let decide = |inspected: &HashMap<ContainerId, Inspected>| {
+            let watched = self.context.clock.monotonic().saturating_sub(self.watching_since);
+            let view = View {
+                provider: self.provider.name(),
+                create_is_idempotent: capabilities.create_is_idempotent,
+                create_settles_seconds: i64::from(capabilities.create_settles_seconds),
+                answer: &answer,
+                rows: &rows,
+                inspected,
+                memory: &memory,
+                ours: &ours,
+                known_foreign: &known_foreign,
+                settings: &self.context.config.reconciler,
+                prices: &self.prices,
+                observer_seconds: watched.as_secs_f64(),
+                resumption_seconds: self.context.config.health.resumption_window_seconds as f64,
+            };
+            plan(&view, self.context.clock.now())
+        };
+        let mut decided = decide(&HashMap::new());
+        if !decided.inspect.is_empty() {
+            let inspected = self.inspect(std::mem::take(&mut decided.inspect)).await;
+            decided = decide(&inspected);
+        }
+        Ok(Seen { answer, rows, plan: decided })
+    }
+
+    async fn inspect(&self, wanted: Vec<(ContainerId, Option<String>)>) -> HashMap<ContainerId, Inspected> {
+        let asking: Vec<BoxFuture<'_, _>> = wanted
+            .into_iter()
+            .map(|(container_id, sandbox_id)| self.inspect_one(SandboxRef { container_id, sandbox_id }).boxed())
+            .collect();
+        futures::stream::iter(asking).buffered(PROVIDER_CALLS).collect().await
+    }
+
+    async fn inspect_one(&self, sandbox: SandboxRef) -> (ContainerId, Inspected) {
+        let answer = match self.in_time(self.provider.inspect(&sandbox)).await {
+            Ok(Inspection::Absent) => Inspected::Absent,
+            Ok(Inspection::Present(found)) => Inspected::Present(found),
+            Err(why) => Inspected::Unknown { why },
+        };
+        (sandbox.container_id, answer)
+    }
+
+    /// A provider that does not answer in time has not answered.
+    async fn in_time<T, E: std::fmt::Display>(&self, call: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+        let seconds = self.context.config.reconciler.provider_timeout_seconds;
+        match tokio::time::timeout(Duration::from_secs(seconds), call).await {
+            Ok(answer) => answer.map_err(|e| e.to_string()),
+            Err(_) => Err(format!("no answer within {seconds}s")),
+        }
+    }
+
+    /// Performs the plan. A failed action is counted and planned again; losing the lead ends the pass.
+    async fn act(&self, seen: &Seen) -> Result<i64, StoreError> {
+        let rows: HashMap<&ContainerId, &Tracked> = seen.rows.iter().map(|r| (&r.id, r)).collect();
+        let (calls, writes): (Vec<_>, Vec<_>) =
+            seen.plan.actions.iter().partition(|a| matches!(a, Action::Create { .. } | Action::Stop { .. }));
+        let mut failures = 0;
+        for (actions, at_once) in [(writes, STORE_WRITES), (calls, PROVIDER_CALLS)] {
+            let work: Vec<BoxFuture<'_, _>> =
+                actions.into_iter().map(|action| self.perform(action, &rows, seen).boxed()).collect();
+            let mut results = futures::stream::iter(work).buffered(at_once);
+            while let Some(result) = results.next().await {
+                match result {
+                    Ok(()) => {}
+                    Err(e @ (StoreError::Fenced { .. } | StoreError::Unavailable { .. })) => return Err(e),
+                    Err(e) => {
+                        failures += 1;
+                        warn!(provider = self.provider.name(), error = %e, "an action was not recorded; it is planned again");
+                    }
+                }
+            }
+        }
+        Ok(failures)
+    }
+
+    async fn perform(&self, action: &Action, rows: &HashMap<&ContainerId, &Tracked>, seen: &Seen) -> Result<(), StoreError> {
+        let Context { store, fence, clock, .. } = &self.context;
+        let now = clock.now();
+        match action {
+            Action::Record { id, expect, observed, events } => {
+                store.observe(fence, id, *expect, observed, events.clone(), now).await
+            }
+            Action::Register { found, events } => {
+                let id = found.id.clone().unwrap_or_else(|| self.context.entropy.container_id(now));
+                let mut events = events.clone();
+                for event in &mut events {
+                    event.container_id = Some(id.to_string());
+                }
+                let row = NewContainer::found(id, self.provider.name(), found);
+                store.register_found(fence, row, events, now).await
+            }
+            Action::Foreign { sandbox, identity, event } => {
+                store.upsert_foreign(fence, self.provider.name(), identity, sandbox, now, event.clone()).await
+            }
+            Action::ForeignGone { sandbox_id } => {
+                store.foreign_gone(fence, self.provider.name(), sandbox_id, now).await
+            }
+            Action::Desire { id, reason, grace_seconds, message } => {
+                let event = NewEvent::new(EventType::StopRequested, Source::Reconciler, message)
+                    .container(id)
+                    .task(rows.get(id).and_then(|r| r.task_id.as_deref()))
+                    .details(json!({ "by": "reconciler", "reason": reason, "grace_seconds": grace_seconds }));
+                store.desire_termination(id, "reconciler", *reason, *grace_seconds, now, event).await.map(drop)
+            }
+            Action::Create { id, attempt } => match rows.get(id) {
+                Some(row) => self.create(row, *attempt, seen).await,
+                None => Ok(()),
+            },
+            Action::CreateLost { id, observed, event } => self.create_lost(id, observed, event).await,
+            Action::Stop { id, sandbox_id, grace_seconds, attempt } => {
+                let task = rows.get(id).and_then(|r| r.task_id.as_deref());
+                self.stop(id, sandbox_id.clone(), *grace_seconds, *attempt, task).await
+            }
+            Action::AlertSilent { id, event } => store.alert_silent(fence, id, now, event.clone()).await,
+            Action::Announce { event } => store.append_events(vec![event.clone()], now).await.map(drop),
+        }
+    }
+
+    /// The attempt is claimed and committed before the provider is asked.
+    async fn create(&self, row: &Tracked, attempt: i64, seen: &Seen) -> Result<(), StoreError> {
+        let Context { store, fence, clock, .. } = &self.context;
+        store.claim_create(fence, &row.id, attempt - 1, clock.now()).await?;
+        let Some(spec) = store.container(&row.id).await?.and_then(|c| c.spec) else {
+            return Ok(());
+        };
+        let seconds = self.context.config.reconciler.provider_timeout_seconds;
+        let outcome = tokio::time::timeout(Duration::from_secs(seconds), self.provider.create(&spec)).await;
+        let now = clock.now();
+        match outcome {
+            Ok(Ok(sandbox)) => {
+                let identity = match &seen.answer {
+                    Answer::Listed(listing) => listing.identity.as_str(),
+                    Answer::Unreachable { .. } => "",
+                };
+                store.record_created(fence, &row.id, &sandbox.sandbox_id, identity, now).await
+            }
+            Ok(Err(CreateError::Rejected(why))) => {
+                let mut observed = Observed::of(row);
+                observed.state = ContainerState::Terminated;
+                observed.terminated_at = Some(now);
+                observed.termination_reason = Some(TerminationReason::CreateFailed);
+                let event = NewEvent::new(EventType::CreateFailed, Source::Reconciler, why)
+                    .container(&row.id)
+                    .task(row.task_id.as_deref())
+                    .change(row.state, ContainerState::Terminated)
+                    .details(json!({ "attempt": attempt, "provider": self.provider.name() }));
+                store.observe(fence, &row.id, row.state, &observed, vec![event], now).await
+            }
+            Ok(Err(CreateError::Unknown(why))) => {
+                warn!(container = %row.id, attempt, %why, "the outcome of a create is unknown; observing will tell");
+                Ok(())
+            }
+            Err(_) => {
+                warn!(container = %row.id, attempt, seconds, "no answer to a create in time; observing will tell");
+                Ok(())
+            }
+        }
+    }
+
+    async fn create_lost(&self, id: &ContainerId, observed: &Observed, event: &NewEvent) -> Result<(), StoreError> {
+        let Context { store, fence, clock, entropy, .. } = &self.context;
+        let now = clock.now();
+        let Some(lost) = store.container(id).await? else { return Ok(()) };
+        let successor_id = entropy.container_id(now);
+        let Some(mut spec) = lost.spec.clone() else { return Ok(()) };
+        spec.container_id = successor_id.clone();
+        let successor = NewContainer {
+            keep: lost.keep,
+            cost_rate_per_hour: lost.cost_rate_per_hour,
+            create_attempts: 0,
+            metadata: json!({ "successor_of": id }),
+            ..NewContainer::intent(self.provider.name(), spec, now)
+        };
+        let message = format!("Container created in place of {id}, whose creation was lost");
+        let created = NewEvent::new(EventType::ContainerCreated, Source::Reconciler, message)
+            .container(&successor_id)
+            .task(lost.task_id.as_deref())
+            .change("none", ContainerState::Created)
+            .details(json!({ "successor_of": id }));
+        let mut event = event.clone();
+        event.details = json!({ "successor": successor_id });
+        store.create_lost(fence, id, ContainerState::Created, observed, event, successor, vec![created], now).await
+    }
+
+    /// `seen` is committed before the provider is told, `sent` after it has taken the request.
+    async fn stop(
+        &self,
+        id: &ContainerId,
+        sandbox_id: Option<String>,
+        grace_seconds: i64,
+        attempt: i64,
+        task: Option<&str>,
+    ) -> Result<(), StoreError> {
+        let Context { store, fence, clock, .. } = &self.context;
+        let event = |kind, message: String| {
+            NewEvent::new(kind, Source::Reconciler, message)
+                .container(id)
+                .task(task)
+                .details(json!({ "attempt": attempt, "grace_seconds": grace_seconds }))
+        };
+        let first = (attempt == 1).then(|| event(EventType::StopSeen, "Stop request seen".to_owned()));
+        store.stop_seen(fence, id, attempt, clock.now(), first).await?;
+        let sandbox = SandboxRef { container_id: id.clone(), sandbox_id };
+        let grace = u32::try_from(grace_seconds).unwrap_or(0);
+        let result = self.in_time(self.provider.stop(&sandbox, grace)).await;
+        let told = match &result {
+            Ok(()) if grace == 0 => event(EventType::StopSent, "Told to stop at once".to_owned()),
+            Ok(()) => event(EventType::StopSent, format!("Told to stop within {grace}s")),
+            Err(why) => event(EventType::StopFailed, format!("Could not be told to stop: {why}")),
+        };
+        store.stop_result(fence, id, attempt, result, clock.now(), Some(told)).await
+    }
+
+    async fn record(&self, trigger: &str, started_at: Timestamp, began: Duration, seen: &Seen, failures: i64) -> Result<(), StoreError> {
+        let Context { store, fence, clock, config, .. } = &self.context;
+        let plan = &seen.plan;
+        let now = clock.now();
+        let (outcome, error) = match &seen.answer {
+            Answer::Listed(_) => (CycleOutcome::Ok, None),
+            Answer::Unreachable { error } => (CycleOutcome::Unreachable, Some(error.clone())),
+        };
+        let poll = parhelia_core::time::plus_seconds(now, config.reconciler.poll_interval_seconds as i64);
+        let cycle = NewCycle {
+            trigger: trigger.to_owned(),
+            started_at,
+            finished_at: now,
+            duration_ms: i64::try_from(clock.monotonic().saturating_sub(began).as_millis()).unwrap_or(i64::MAX),
+            outcome,
+            error,
+            counts: plan.counts.clone(),
+            actions: plan.actions.len() as i64,
+            failures,
+            waiting: plan.waiting.iter().take(100).cloned().collect(),
+            next_at: Some(plan.wake_at.map_or(poll, |at| at.min(poll))),
+        };
+        let quarantined = self.provider.take_quarantined().into_iter().map(|what| {
+            NewEvent::new(EventType::SandboxQuarantined, Source::Reconciler, what)
+                .details(json!({ "provider": self.provider.name() }))
+        });
+        store.save_cycle(fence, self.provider.name(), &plan.memory, &cycle, quarantined.collect(), now).await
+    }
+}

@@ -1,0 +1,57 @@
+//! Retention: raw heartbeats become hourly aggregates, and what is older than its horizon goes.
+
+use std::time::Duration;
+
+use parhelia_core::Timestamp;
+use parhelia_core::time::plus_seconds;
+use parhelia_store::StoreError;
+use tokio::sync::watch;
+use tracing::{error, info};
+
+use super::{Context, stopped};
+use super::driver::Ended;
+
+/// Rows per transaction, so that writers with somebody waiting are never held up for long.
+const CHUNK: i64 = 5_000;
+
+pub async fn pass(context: &Context) -> Result<(), StoreError> {
+    let Context { store, config, clock, .. } = context;
+    let keep = &config.retention;
+    let ago = |seconds: u64| plus_seconds(clock.now(), -i64::try_from(seconds).unwrap_or(i64::MAX / 2));
+    let raw_before: Timestamp = ago(keep.raw_heartbeat_hours * 3600);
+    let mut folded = 0;
+    loop {
+        let report = store.aggregate_heartbeats(raw_before, CHUNK).await?;
+        folded += report.folded;
+        if !report.more {
+            break;
+        }
+    }
+    let mut events = 0;
+    loop {
+        let gone = store.delete_old_events(ago(keep.event_days * 86_400), CHUNK).await?;
+        events += gone;
+        if gone < CHUNK {
+            break;
+        }
+    }
+    let hours = store.delete_old_heartbeat_hours(ago(keep.heartbeat_hour_days * 86_400)).await?;
+    let cycles = store.delete_old_cycles(ago(keep.cycle_hours * 3600)).await?;
+    if folded + events + hours + cycles > 0 {
+        info!(folded, events, hours, cycles, "retention");
+    }
+    Ok(())
+}
+
+pub async fn run(context: Context, mut shutdown: watch::Receiver<bool>) -> Ended {
+    let period = Duration::from_secs(context.config.retention.interval_seconds);
+    loop {
+        if let Err(e) = pass(&context).await {
+            error!(error = %e, "a retention pass failed; the next one starts afresh");
+        }
+        tokio::select! {
+            () = stopped(&mut shutdown) => return Ended::Shutdown,
+            () = tokio::time::sleep(period) => {}
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Containers: run, look, stop.
+
+use std::collections::HashMap;
+
+use parhelia_core::Timestamp;
+use parhelia_core::api::{ContainerList, ContainerView, RunRequest, StatsView, StopRequest, Totals};
+use parhelia_core::container::Container;
+use parhelia_core::event::{EventType, NewEvent, Source};
+use parhelia_core::ids::ContainerId;
+use parhelia_core::sandbox::{Resources, SandboxSpec};
+use parhelia_core::state::{ContainerState, CostSource, Health, TerminationReason};
+use parhelia_core::time::seconds_between;
+use parhelia_providers::{LogChunk, SandboxRef};
+use parhelia_store::{ContainerFilter, DesireOutcome, NewContainer};
+use serde_json::json;
+
+use super::{Caller, Service, ServiceError, validate};
+use crate::loops::stopped;
+
+const STOP_GRACE_SECONDS: i64 = 30;
+const TERMINATE_GRACE_SECONDS: i64 = 10;
+const LONGEST_GRACE_SECONDS: i64 = 3600;
+const LOG_CHUNK_BYTES: usize = 1 << 20;
+
+#[derive(Debug, Clone, Default)]
+pub struct ListQuery {
+    pub states: Vec<ContainerState>,
+    pub health: Vec<Health>,
+    pub provider: Option<String>,
+    pub task: Option<String>,
+    pub label: Option<(String, String)>,
+    pub all: bool,
+    pub orphans: bool,
+    pub limit: Option<usize>,
+    pub offset: usize,
+}
+
+impl Service {
+    /// Records the intent and returns; the reconciler makes it real.
+    pub async fn run(&self, request: RunRequest, caller: &Caller) -> Result<ContainerView, ServiceError> {
+        validate::run(&request)?;
+        let handle = self.provider(&request.provider)?;
+        let now = self.clock.now();
+        let id = self.entropy.container_id(now);
+        let rate = self.prices.rate_per_hour(&request.provider, &request.resources, now);
+        let spec = SandboxSpec {
+            container_id: id.clone(),
+            instance_id: self.instance_id.clone(),
+            task_id: request.task_id,
+            session_id: None,
+            name: request.name,
+            image: request.image,
+            command: request.command,
+            env: request.env,
+            workdir: request.workdir,
+            labels: request.labels,
+            resources: request.resources,
+            idle_timeout_seconds: request.idle_timeout_seconds,
+            tmux_session: request.tmux_session,
+        };
+        let message = match &spec.task_id {
+            Some(task) => format!("Container created for task {task}"),
+            None => "Container created".to_owned(),
+        };
+        let event = NewEvent::new(EventType::ContainerCreated, Source::User, message)
+            .container(&id)
+            .task(spec.task_id.as_deref())
+            .change("none", ContainerState::Created)
+            .details(json!({ "by": caller.subject, "provider": request.provider }));
+        let row = NewContainer {
+            keep: request.keep,
+            cost_rate_per_hour: Some(rate),
+            task_title: request.task_title,
+            ..NewContainer::intent(&request.provider, spec, now)
+        };
+        self.store.register(row, vec![event], now).await?;
+        handle.requests.poke();
+        self.container(id.as_str()).await
+    }
+
+    /// One container, by its id or a unique prefix of it.
+    pub async fn container(&self, id: &str) -> Result<ContainerView, ServiceError> {
+        let id = self.resolve(id).await?;
+        let found = self.store.container(&id).await?;
+        let record = found.ok_or_else(|| ServiceError::no_container(id.as_str()))?;
+        let title = match &record.task_id {
+            Some(task) => self.store.task(task).await?.map(|t| t.title),
+            None => None,
+        };
+        Ok(self.view(record, title, self.clock.now()))
+    }
+
+    pub async fn resolve(&self, given: &str) -> Result<ContainerId, ServiceError> {
+        let plausible = given.len() >= 2 && given.len() <= 64 && given.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        if !plausible {
+            return Err(ServiceError::no_container(given.chars().take(64).collect::<String>()));
+        }
+        let mut matches = self.store.resolve_container(given).await?;
+        match (matches.pop(), matches.is_empty()) {
+            (None, _) => Err(ServiceError::no_container(given)),
+            (Some(only), true) => Ok(only),
+            (Some(last), false) => {
+                if let Some(exact) = matches.iter().chain([&last]).find(|id| id.as_str() == given) {
+                    return Ok(exact.clone());
+                }
+                let matches = matches.iter().chain([&last]).map(ToString::to_string).collect();
+                Err(ServiceError::Ambiguous { given: given.to_owned(), matches })
+            }
+        }
+    }
+
+    pub async fn containers(&self, query: ListQuery) -> Result<ContainerList, ServiceError> {
+        let filter = ContainerFilter {
+            states: query.states.clone(),
+            provider: query.provider,
+            task_id: query.task,
+            active_only: !query.all && query.states.is_empty(),
+            orphans: query.orphans,
+            ..ContainerFilter::default()
+        };
+        let mut rows = self.store.containers(&filter).await?;
+        if !query.health.is_empty() {
+            rows.retain(|c| query.health.contains(&c.health_status));
+        }
+        if let Some((key, value)) = &query.label {
+            rows.retain(|c| c.labels.get(key) == Some(value));
+        }
+        let now = self.clock.now();
+        let views: Vec<ContainerView> = rows.into_iter().map(|c| self.view(c, None, now)).collect();
+        let mut totals = Totals { total: views.len() as i64, ..Totals::default() };
+        for view in &views {
+            let state = view.record.state;
+            totals.running += i64::from(state == ContainerState::Running);
+            totals.orphaned += i64::from(state == ContainerState::Orphaned);
+            totals.suspected += i64::from(view.suspected);
+            totals.cost_accrued_usd += view.cost;
+            if matches!(state, ContainerState::Running | ContainerState::Orphaned | ContainerState::Unknown) {
+                totals.cost_per_hour_usd += view.record.cost_rate_per_hour.unwrap_or(0.0);
+            }
+        }
+        for foreign in self.store.foreign(None, None).await? {
+            totals.foreign += 1;
+            totals.foreign_cost_per_hour_usd += self.prices.rate_per_hour(&foreign.provider, &foreign.resources, now);
+        }
+        let mut containers: Vec<_> =
+            views.into_iter().skip(query.offset).take(query.limit.unwrap_or(usize::MAX)).collect();
+        self.title(&mut containers).await?;
+        Ok(ContainerList { containers, totals })
+    }
+
+    async fn title(&self, views: &mut [ContainerView]) -> Result<(), ServiceError> {
+        let mut titles: HashMap<String, Option<String>> = HashMap::new();
+        // A screenful only: a list of thousands shows ids.
+        for view in views.iter_mut().take(200) {
+            let Some(task) = &view.task else { continue };
+            if !titles.contains_key(task) {
+                let title = self.store.task(task).await?.map(|t| t.title);
+                titles.insert(task.clone(), title);
+            }
+            view.task_title = titles.get(task).cloned().flatten();
+        }
+        Ok(())
+    }
+
+    pub async fn stats(&self) -> Result<StatsView, ServiceError> {
+        let stats = self.store.container_stats().await?;
+        let all = ListQuery { all: true, ..ListQuery::default() };
+        let total_cost_usd = self.containers(all).await?.totals.cost_accrued_usd;
+        Ok(StatsView {
+            total: stats.total,
+            by_state: stats.by_state.into_iter().map(|(k, v)| (k.to_string(), v)).collect(),
+            by_health: stats.by_health.into_iter().map(|(k, v)| (k.to_string(), v)).collect(),
+            total_cost_usd,
+            oldest_running: stats.oldest_running.map(|o| o.started_at),
+        })
+    }
+
+    pub async fn stop(&self, id: &str, request: StopRequest, caller: &Caller) -> Result<ContainerView, ServiceError> {
+        self.end(id, request, STOP_GRACE_SECONDS, caller).await
+    }
+
+    pub async fn terminate(&self, id: &str, request: StopRequest, caller: &Caller) -> Result<ContainerView, ServiceError> {
+        self.end(id, request, TERMINATE_GRACE_SECONDS, caller).await
+    }
+
+    async fn end(&self, id: &str, request: StopRequest, grace: i64, caller: &Caller) -> Result<ContainerView, ServiceError> {
+        let grace = request.grace_seconds.unwrap_or(grace);
+        if !(0..=LONGEST_GRACE_SECONDS).contains(&grace) {
+            return Err(ServiceError::invalid(
+                format!("a grace of {grace} seconds is out of range"),
+                format!("give from 0 (at once) to {LONGEST_GRACE_SECONDS}"),
+            ));
+        }
+        let id = self.resolve(id).await?;
+        let because = request.reason.map(|r| r.chars().take(1000).collect::<String>());
+        self.desire_end(&id, TerminationReason::Manual, grace, because, caller).await?;
+        self.container(id.as_str()).await
+    }
+
+    /// Sets the desired state; the reconciler ends it and writes the receipts.
+    pub(super) async fn desire_end(
+        &self,
+        id: &ContainerId,
+        reason: TerminationReason,
+        grace: i64,
+        because: Option<String>,
+        caller: &Caller,
+    ) -> Result<(), ServiceError> {
+        let now = self.clock.now();
+        let found = self.store.container(id).await?.ok_or_else(|| ServiceError::no_container(id.as_str()))?;
+        let message = match &because {
+            Some(words) => format!("Termination requested by {}: {words}", caller.subject),
+            None => format!("Termination requested by {}", caller.subject),
+        };
+        let event = NewEvent::new(EventType::StopRequested, Source::User, message)
+            .container(id)
+            .task(found.task_id.as_deref())
+            .details(json!({ "by": caller.subject, "reason": reason, "grace_seconds": grace, "because": because }));
+        let outcome = self.store.desire_termination(id, &caller.subject, reason, grace, now, event).await?;
+        if let DesireOutcome::NotFound = outcome {
+            return Err(ServiceError::no_container(id.as_str()));
+        }
+        if let Some(handle) = self.providers.get(&found.provider) {
+            handle.requests.poke();
+        }
+        Ok(())
+    }
+
+    /// Output from `offset` on; with nothing there yet, waits up to `wait_seconds` for some.
+    pub async fn logs(
+        &self,
+        id: &str,
+        offset: u64,
+        max_bytes: Option<usize>,
+        wait_seconds: u64,
+    ) -> Result<LogChunk, ServiceError> {
+        let view = self.container(id).await?;
+        let handle = self.provider(&view.record.provider)?;
+        let sandbox = SandboxRef { container_id: view.record.id.clone(), sandbox_id: view.record.sandbox_id.clone() };
+        let max = max_bytes.unwrap_or(LOG_CHUNK_BYTES).clamp(1, LOG_CHUNK_BYTES);
+        let deadline = self.clock.monotonic() + std::time::Duration::from_secs(wait_seconds.min(60));
+        let mut shutdown = self.shutdown.clone();
+        loop {
+            let chunk = handle.provider.logs(&sandbox, offset, max).await.map_err(|e| ServiceError::Provider {
+                message: format!("the output of {} cannot be read: {e}", view.record.id),
+                fix: format!("check the provider with 'parhelia reconciler status' ({})", view.record.provider),
+            })?;
+            let over = self.clock.monotonic() >= deadline || *shutdown.borrow();
+            if !chunk.bytes.is_empty() || chunk.finished || over {
+                return Ok(chunk);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(std::time::Duration::from_millis(200)) => {}
+                () = stopped(&mut shutdown) => {}
+            }
+        }
+    }
+
+    /// How long the output is so far.
+    pub async fn log_end(&self, id: &str) -> Result<u64, ServiceError> {
+        Ok(self.logs(id, u64::MAX, Some(1), 0).await?.next_offset)
+    }
+
+    /// The record with everything that depends on the moment of asking.
+    pub(super) fn view(&self, mut record: Container, task_title: Option<String>, now: Timestamp) -> ContainerView {
+        let running = matches!(record.state, ContainerState::Running | ContainerState::Orphaned | ContainerState::Unknown);
+        if let (true, Some(started)) = (running && record.cost_source == CostSource::Estimated, record.started_at) {
+            let resources = Resources {
+                cpu_cores: record.cpu_cores,
+                memory_mb: record.memory_mb,
+                gpu_type: record.gpu_type.clone(),
+            };
+            record.cost_accrued_usd = self.prices.cost(&record.provider, &resources, started, now);
+            record.cost_rate_per_hour = Some(self.prices.rate_per_hour(&record.provider, &resources, now));
+        }
+        ContainerView {
+            sandbox: record.sandbox_id.clone(),
+            health: record.health_status,
+            task: record.task_id.clone(),
+            task_title,
+            age: seconds_between(record.created_at, now).max(0.0) as i64,
+            cost: record.cost_accrued_usd,
+            suspected: record.state == ContainerState::Unknown,
+            record,
+        }
+    }
+}

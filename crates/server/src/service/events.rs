@@ -1,0 +1,73 @@
+//! The history, and its tail.
+
+use std::time::Duration;
+
+use parhelia_core::Timestamp;
+use parhelia_core::api::EventList;
+use parhelia_core::event::EventType;
+use parhelia_store::EventFilter;
+
+use super::{Service, ServiceError};
+use crate::loops::stopped;
+
+const MOST: i64 = 10_000;
+
+#[derive(Debug, Clone, Default)]
+pub struct EventQuery {
+    pub container: Option<String>,
+    pub task: Option<String>,
+    pub event_type: Option<EventType>,
+    pub since: Option<Timestamp>,
+    pub until: Option<Timestamp>,
+    pub after: Option<i64>,
+    pub limit: Option<i64>,
+    pub newest_first: bool,
+    /// With nothing to show yet, wait this long for something.
+    pub wait_seconds: u64,
+}
+
+impl Service {
+    pub async fn events(&self, query: EventQuery) -> Result<EventList, ServiceError> {
+        // An id that has no row (any more) can still have events.
+        let container_id = match &query.container {
+            Some(given) => Some(match self.resolve(given).await {
+                Ok(id) => id.to_string(),
+                Err(ServiceError::NotFound { .. }) if query.after.is_some() => given.clone(),
+                Err(e) => return Err(e),
+            }),
+            None => None,
+        };
+        let filter = EventFilter {
+            container_id,
+            task_id: query.task,
+            event_type: query.event_type,
+            since: query.since,
+            until: query.until,
+            after_id: query.after,
+            limit: Some(query.limit.unwrap_or(100).clamp(1, MOST)),
+            newest_first: query.newest_first,
+            ..EventFilter::default()
+        };
+        let deadline = self.clock.monotonic() + Duration::from_secs(query.wait_seconds.min(60));
+        let mut commits = self.store.subscribe_commits();
+        let mut shutdown = self.shutdown.clone();
+        loop {
+            // Marked before reading: what commits after the read wakes us.
+            commits.borrow_and_update();
+            let last_known = self.store.last_event_id().await?;
+            let events = self.store.events(&filter).await?;
+            let left = deadline.saturating_sub(self.clock.monotonic());
+            if !events.is_empty() || left.is_zero() || *shutdown.borrow() {
+                let newest = events.iter().map(|e| e.id).max();
+                // A full page may have more behind it; an unfiltered short one is complete up to `last_known`.
+                let last_id = newest.unwrap_or_else(|| query.after.unwrap_or(0).max(last_known));
+                return Ok(EventList { events, last_id });
+            }
+            tokio::select! {
+                _ = commits.changed() => {}
+                () = tokio::time::sleep(left) => {}
+                () = stopped(&mut shutdown) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Every use case, once. HTTP, CLI, MCP and the dashboard are doors to this; none of them decides anything.
+//!
+//! The service owns what people and agents ask for: desired states, intents, adoption. It never touches a
+//! column that a loop owns, and it never waits for the world: it records the wish, and the loops do it.
+
+mod cleanup;
+mod containers;
+mod error;
+mod events;
+mod heartbeats;
+mod instances;
+mod reconciler;
+mod validate;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use parhelia_core::config::Config;
+use parhelia_core::cost::Prices;
+use parhelia_core::time::Clock;
+use parhelia_providers::Provider;
+use parhelia_store::Store;
+use tokio::sync::watch;
+
+use crate::entropy::Entropy;
+use crate::loops::driver::PassRequests;
+use crate::loops::health::Observer;
+
+pub use containers::ListQuery;
+pub use error::ServiceError;
+pub use events::EventQuery;
+
+/// Who asks. Named in the events of what they did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    pub subject: String,
+}
+
+/// A provider and the loop that reconciles it.
+#[derive(Debug, Clone)]
+pub struct ProviderHandle {
+    pub provider: Arc<dyn Provider>,
+    pub requests: PassRequests,
+}
+
+#[derive(Debug)]
+pub struct Service {
+    pub(crate) store: Store,
+    pub(crate) providers: BTreeMap<String, ProviderHandle>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) prices: Prices,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) instance_id: String,
+    pub(crate) observer: Arc<Observer>,
+    /// Ends every long wait when the server stops.
+    pub(crate) shutdown: watch::Receiver<bool>,
+    /// Milliseconds of the monotonic clock at the last question that a person or program asked.
+    last_asked: AtomicI64,
+    last_stranger_poke: AtomicI64,
+}
+
+impl Service {
+    #[allow(clippy::too_many_arguments, reason = "built once, at the start of a server")]
+    pub fn new(
+        store: Store,
+        providers: BTreeMap<String, ProviderHandle>,
+        config: Arc<Config>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        instance_id: String,
+        observer: Arc<Observer>,
+        shutdown: watch::Receiver<bool>,
+    ) -> Self {
+        let prices = config.price_table();
+        let last_asked = AtomicI64::new(millis(clock.as_ref()));
+        Self {
+            store,
+            providers,
+            config,
+            prices,
+            clock,
+            entropy,
+            instance_id,
+            observer,
+            shutdown,
+            last_asked,
+            last_stranger_poke: AtomicI64::new(i64::MIN / 2),
+        }
+    }
+
+    pub(crate) fn provider(&self, name: &str) -> Result<&ProviderHandle, ServiceError> {
+        self.providers.get(name).ok_or_else(|| {
+            let known: Vec<_> = self.providers.keys().map(String::as_str).collect();
+            ServiceError::invalid(
+                format!("there is no provider '{name}' here"),
+                format!("use one of: {}", known.join(", ")),
+            )
+        })
+    }
+
+    /// Notes that somebody asked something, which keeps a server that was started on demand.
+    pub fn asked(&self) {
+        self.last_asked.store(millis(self.clock.as_ref()), Ordering::Relaxed);
+    }
+
+    pub fn seconds_since_asked(&self) -> f64 {
+        (millis(self.clock.as_ref()) - self.last_asked.load(Ordering::Relaxed)) as f64 / 1000.0
+    }
+
+    /// Is anything recorded that is not terminated?
+    pub async fn has_work(&self) -> Result<bool, ServiceError> {
+        Ok(self.store.live_count().await? > 0)
+    }
+
+    pub async fn ready(&self) -> Result<(), ServiceError> {
+        Ok(self.store.probe().await?)
+    }
+
+    /// A heartbeat of somebody we do not know may be an orphan's: look, but not at every beat.
+    pub(crate) fn stranger_heard(&self) {
+        let now = millis(self.clock.as_ref());
+        let last = self.last_stranger_poke.load(Ordering::Relaxed);
+        let due = now - last >= 5_000;
+        if due && self.last_stranger_poke.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.providers.values().for_each(|p| p.requests.poke());
+        }
+    }
+}
+
+fn millis(clock: &dyn Clock) -> i64 {
+    i64::try_from(clock.monotonic().as_millis()).unwrap_or(i64::MAX)
+}

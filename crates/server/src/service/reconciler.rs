@@ -1,0 +1,75 @@
+//! What the reconciler did last, from the store, so that it is true from any process and after a restart.
+
+use futures::future::join_all;
+use parhelia_core::api::{CycleView, ProviderStatus, ReconcilerStatus};
+use parhelia_store::Cycle;
+
+use super::{Service, ServiceError};
+
+impl Service {
+    pub async fn reconciler_status(&self) -> Result<ReconcilerStatus, ServiceError> {
+        let mut providers = Vec::with_capacity(self.providers.len());
+        for name in self.providers.keys() {
+            let memory = self.store.provider_memory(name).await?;
+            let last_cycle = self.store.last_cycle(name).await?.map(cycle_view);
+            providers.push(ProviderStatus {
+                name: name.clone(),
+                identity: memory.identity,
+                unreachable_since: memory.unreachable_since,
+                breaker_since: memory.breaker_since,
+                breaker_agreed: memory.breaker_agreed,
+                last_cycle,
+            });
+        }
+        let cycles = || providers.iter().filter_map(|p| p.last_cycle.as_ref());
+        let settings = &self.config.reconciler;
+        Ok(ReconcilerStatus {
+            running: !*self.shutdown.borrow(),
+            last_run_at: cycles().map(|c| c.finished_at).max(),
+            next_run_at: cycles().filter_map(|c| c.next_at).min(),
+            poll_interval_seconds: settings.poll_interval_seconds,
+            auto_terminate_orphans: settings.auto_terminate_orphans,
+            auto_terminate_stale: settings.auto_terminate_stale,
+            providers,
+        })
+    }
+
+    /// A pass over every provider, begun after this call and ended before it returns.
+    pub async fn reconcile_now(&self) -> Result<ReconcilerStatus, ServiceError> {
+        let passes = self.providers.values().map(|p| p.requests.pass());
+        if join_all(passes).await.contains(&false) {
+            return Err(ServiceError::Unavailable {
+                message: "the reconciler is not running".into(),
+                fix: "the server is stopping; repeat the request in a moment",
+            });
+        }
+        self.reconciler_status().await
+    }
+}
+
+fn cycle_view(cycle: Cycle) -> CycleView {
+    let counts = cycle.counts;
+    CycleView {
+        id: cycle.id,
+        provider: cycle.provider,
+        trigger: cycle.trigger,
+        started_at: cycle.started_at,
+        finished_at: cycle.finished_at,
+        duration_ms: cycle.duration_ms as f64,
+        outcome: cycle.outcome.to_string(),
+        error: cycle.error,
+        provider_containers: counts.sandboxes,
+        db_containers: counts.rows,
+        suspected: counts.suspected,
+        orphans_detected: counts.orphans,
+        adopted: counts.adopted,
+        started: counts.started,
+        terminated: counts.terminated,
+        state_corrections: counts.corrections,
+        foreign: counts.foreign,
+        actions: cycle.actions,
+        failures: cycle.failures,
+        waiting: cycle.waiting,
+        next_at: cycle.next_at,
+    }
+}

@@ -1,0 +1,94 @@
+//! What a request may contain. Refused here means that nothing was recorded.
+
+use std::collections::BTreeMap;
+
+use parhelia_core::api::RunRequest;
+
+use super::ServiceError;
+
+/// Linux accepts no longer single argument or variable.
+const MAX_ARGUMENT_BYTES: usize = 128 * 1024 - 1;
+/// What `execve` accepts in all, with room left for the environment of the server.
+const MAX_COMMAND_BYTES: usize = 1 << 20;
+const MAX_NAME_BYTES: usize = 128;
+const MAX_LABELS: usize = 64;
+const MAX_ENV: usize = 512;
+
+pub(super) fn run(request: &RunRequest) -> Result<(), ServiceError> {
+    let invalid = |message: String, fix: &str| Err(ServiceError::invalid(message, fix));
+    if request.command.is_empty() || request.command[0].is_empty() {
+        return invalid("there is no command to run".into(), "give one after '--', for example: -- sleep 60");
+    }
+    let mut total = 0;
+    for (i, argument) in request.command.iter().enumerate() {
+        total += argument.len() + 1;
+        if argument.contains('\0') {
+            return invalid(format!("argument {i} contains a NUL byte"), "remove it: no program can receive one");
+        }
+        if argument.len() > MAX_ARGUMENT_BYTES {
+            return invalid(
+                format!("argument {i} is {} bytes long; the system takes at most {MAX_ARGUMENT_BYTES} in one argument", argument.len()),
+                "put it into a file and pass the file's name",
+            );
+        }
+    }
+    if total > MAX_COMMAND_BYTES {
+        return invalid(
+            format!("the arguments are {total} bytes long; at most {MAX_COMMAND_BYTES} fit"),
+            "put them into a file and pass the file's name",
+        );
+    }
+    name("name", request.name.as_deref())?;
+    name("task", request.task_id.as_deref())?;
+    name("tmux session", request.tmux_session.as_deref())?;
+    if let Some(title) = request.task_title.as_deref().filter(|t| t.len() > 1000) {
+        return invalid(format!("the task title is {} bytes long", title.len()), "use at most 1000 bytes");
+    }
+    pairs("label", &request.labels, MAX_LABELS, 1024)?;
+    pairs("environment variable", &request.env, MAX_ENV, MAX_ARGUMENT_BYTES)?;
+    if let Some(reserved) = request.env.keys().find(|k| k.starts_with("PARHELIA_")) {
+        return invalid(format!("the variable {reserved} is ours to set"), "choose a name that does not begin with PARHELIA_");
+    }
+    let resources = &request.resources;
+    if resources.cpu_cores.is_some_and(|c| !c.is_finite() || c <= 0.0 || c > 4096.0) {
+        return invalid("cpu_cores is out of range".into(), "give a number above 0 and at most 4096");
+    }
+    if resources.memory_mb.is_some_and(|m| !(4..=64 << 20).contains(&m)) {
+        return invalid("memory_mb is out of range".into(), "give at least 4 and at most 67108864 MB");
+    }
+    name("gpu", resources.gpu_type.as_deref())?;
+    if request.idle_timeout_seconds.is_some_and(|s| s == 0 || s > 30 * 86_400) {
+        return invalid("the idle timeout is out of range".into(), "give from 1 second to 30 days");
+    }
+    Ok(())
+}
+
+fn name(what: &str, value: Option<&str>) -> Result<(), ServiceError> {
+    let Some(value) = value else { return Ok(()) };
+    let plain = value.chars().all(|c| !c.is_control());
+    if value.is_empty() || value.len() > MAX_NAME_BYTES || !plain {
+        let shown: String = value.chars().take(40).filter(|c| !c.is_control()).collect();
+        return Err(ServiceError::invalid(
+            format!("'{shown}' cannot be a {what}"),
+            format!("use 1 to {MAX_NAME_BYTES} bytes without control characters"),
+        ));
+    }
+    Ok(())
+}
+
+fn pairs(what: &str, map: &BTreeMap<String, String>, most: usize, longest: usize) -> Result<(), ServiceError> {
+    if map.len() > most {
+        return Err(ServiceError::invalid(format!("{} {what}s are too many", map.len()), format!("use at most {most}")));
+    }
+    for (key, value) in map {
+        let good_key = !key.is_empty() && key.len() <= 256 && !key.contains(['=', '\0']);
+        if !good_key || value.contains('\0') || key.len() + value.len() > longest {
+            let shown: String = key.chars().take(40).collect();
+            return Err(ServiceError::invalid(
+                format!("the {what} '{shown}' is not usable"),
+                format!("names have no '=' and no NUL byte, and name and value together at most {longest} bytes"),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,7 @@
+-- The latest passes, newest first.
+SELECT id, provider, trigger, started_at, finished_at, duration_ms, outcome, error, sandboxes, db_rows,
+       suspected, orphans, adopted, started, terminated, corrections, foreign_count, actions, failures,
+       waiting, next_at
+FROM reconcile_cycles
+ORDER BY id DESC
+LIMIT $1

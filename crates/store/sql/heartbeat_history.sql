@@ -1,0 +1,7 @@
+-- Raw heartbeats of one container, newest first.
+SELECT id, container_id, timestamp, cpu_percent, memory_percent, memory_mb, disk_percent, uptime_seconds,
+       tmux_active, claude_responsive, metadata
+FROM heartbeats
+WHERE container_id = $1 AND timestamp >= $2
+ORDER BY timestamp DESC, id DESC
+LIMIT $3

@@ -1,0 +1,3 @@
+-- Hours beyond the retention horizon.
+DELETE FROM heartbeat_hours
+WHERE hour < $1

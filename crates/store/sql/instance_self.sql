@@ -1,0 +1,4 @@
+-- This instance's id.
+SELECT id
+FROM instances
+WHERE is_self = 1

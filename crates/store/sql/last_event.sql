@@ -1,0 +1,3 @@
+-- Where the tail ends now.
+SELECT COALESCE(MAX(id), 0)
+FROM events

@@ -1,0 +1,3 @@
+-- Who leads.
+SELECT owner_id, epoch, lease_until
+FROM leadership

@@ -1,0 +1,3 @@
+-- Whether the database answers.
+SELECT COUNT(*)
+FROM leadership

@@ -1,0 +1,155 @@
+//! Every statement of the store, each from its own file in `sql/`. Files are shared by all databases and
+//! written with `$1` parameters; SQLite gets them as `?1`. The registry lets a test prepare every one.
+
+use std::sync::OnceLock;
+
+/// One statement. `index` is its place in [`ALL`], so that a prepared one is found without hashing its text.
+#[derive(Debug)]
+pub struct Sql {
+    pub index: usize,
+    pub name: &'static str,
+    pub text: &'static str,
+    sqlite: OnceLock<String>,
+}
+
+impl Sql {
+    const fn new(index: usize, name: &'static str, text: &'static str) -> Self {
+        Self { index, name, text, sqlite: OnceLock::new() }
+    }
+
+    /// The text as SQLite wants it: without the comments, parameters as `?1`.
+    pub fn sqlite(&self) -> &str {
+        self.sqlite.get_or_init(|| for_sqlite(self.text))
+    }
+}
+
+fn for_sqlite(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines().filter(|line| !line.trim_start().starts_with("--")) {
+        out.push_str(&line.replace('$', "?"));
+        out.push('\n');
+    }
+    out
+}
+
+macro_rules! statements {
+    ($($name:ident = $file:literal),+ $(,)?) => {
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Place { $($name),+ }
+        $(pub static $name: Sql =
+            Sql::new(Place::$name as usize, $file, include_str!(concat!("../sql/", $file, ".sql")));)+
+        pub static ALL: &[&Sql] = &[$(&$name),+];
+    };
+}
+
+statements! {
+    ALERT_SILENT = "alert_silent",
+    APPLY_HEALTH = "apply_health",
+    CLAIM_CREATE = "claim_create",
+    CONTAINER = "container",
+    CONTAINER_BY_SANDBOX = "container_by_sandbox",
+    CONTAINER_COUNTS = "container_counts",
+    CONTAINER_IDS = "container_ids",
+    CONTAINER_INSERT = "container_insert",
+    CONTAINERS = "containers",
+    CONTAINERS_ACTIVE = "containers_active",
+    CONTAINERS_OF_TASK = "containers_of_task",
+    CONTAINERS_SILENT = "containers_silent",
+    CYCLE_INSERT = "cycle_insert",
+    CYCLE_OF_PROVIDER = "cycle_of_provider",
+    CYCLES = "cycles",
+    CYCLES_DELETE = "cycles_delete",
+    DESIRE_TERMINATION = "desire_termination",
+    EVENT = "event",
+    EVENTS_AFTER = "events_after",
+    EVENTS_CONTAINER_NEWEST = "events_container_newest",
+    EVENTS_CONTAINER_OLDEST = "events_container_oldest",
+    EVENTS_DELETE = "events_delete",
+    EVENTS_NEWEST = "events_newest",
+    EVENTS_OLDEST = "events_oldest",
+    EVENTS_TASK_NEWEST = "events_task_newest",
+    EVENTS_TASK_OLDEST = "events_task_oldest",
+    EVENTS_TYPE_NEWEST = "events_type_newest",
+    EVENTS_TYPE_OLDEST = "events_type_oldest",
+    FOREIGN = "foreign",
+    FOREIGN_DELETE = "foreign_delete",
+    FOREIGN_GONE = "foreign_gone",
+    FOREIGN_KNOWN = "foreign_known",
+    FOREIGN_UPSERT = "foreign_upsert",
+    GUARD = "guard",
+    HASTEN_TERMINATION = "hasten_termination",
+    HEARTBEAT_HISTORY = "heartbeat_history",
+    HEARTBEAT_HOURS = "heartbeat_hours",
+    HEARTBEAT_HOURS_DELETE = "heartbeat_hours_delete",
+    HEARTBEAT_INSERT = "heartbeat_insert",
+    HEARTBEAT_TOUCH = "heartbeat_touch",
+    HEARTBEAT_WORKERS = "heartbeat_workers",
+    HEARTBEATS_DELETE = "heartbeats_delete",
+    HEARTBEATS_FOLD = "heartbeats_fold",
+    INSTANCE_ADOPT = "instance_adopt",
+    INSTANCE_CREATE = "instance_create",
+    INSTANCE_ENSURE = "instance_ensure",
+    INSTANCE_SELF = "instance_self",
+    INSTANCES = "instances",
+    INSTANCES_OURS = "instances_ours",
+    LAST_EVENT = "last_event",
+    LEADERSHIP = "leadership",
+    LEADERSHIP_RELEASE = "leadership_release",
+    LEADERSHIP_RENEW = "leadership_renew",
+    LEADERSHIP_TAKE = "leadership_take",
+    LIVE_COUNT = "live_count",
+    OBSERVE = "observe",
+    OLDEST_RUNNING = "oldest_running",
+    OWNER_END = "owner_end",
+    OWNER_EPOCH = "owner_epoch",
+    OWNER_REGISTER = "owner_register",
+    OWNER_RENEW = "owner_renew",
+    OWNERS = "owners",
+    PATIENTS = "patients",
+    PROBE = "probe",
+    PROVIDER_MEMORY = "provider_memory",
+    PROVIDER_SAVE = "provider_save",
+    RECORD_CREATED = "record_created",
+    STOP_ATTEMPT = "stop_attempt",
+    STOP_FAILED = "stop_failed",
+    STOP_FIRST_SEEN = "stop_first_seen",
+    STOP_SENT = "stop_sent",
+    TASK = "task",
+    TASK_ENSURE = "task_ensure",
+    TRACKED = "tracked",
+    TRACKED_BY_IDS = "tracked_by_ids",
+    TRACKED_BY_SANDBOXES = "tracked_by_sandboxes",
+    WANT = "want",
+    WORKER = "worker",
+    WORKER_INSERT = "worker_insert",
+    WORKERS_HEALTH = "workers_health",
+    WORKERS_TERMINATE = "workers_terminate",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_registry_holds_every_file_once_and_each_begins_with_a_comment() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/sql");
+        let mut files: Vec<String> = std::fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .map(|name| name.trim_end_matches(".sql").to_owned())
+            .collect();
+        files.sort();
+        let mut names: Vec<&str> = ALL.iter().map(|sql| sql.name).collect();
+        names.sort_unstable();
+        assert_eq!(files, names);
+        for (i, sql) in ALL.iter().enumerate() {
+            assert_eq!(sql.index, i);
+            assert!(sql.text.starts_with("-- "), "{} does not say what it is for", sql.name);
+        }
+    }
+
+    #[test]
+    fn parameters_are_rewritten_and_comments_dropped() {
+        assert_eq!(for_sqlite("-- $1 is it\nSELECT $1,\n  $12\n"), "SELECT ?1,\n  ?12\n");
+    }
+}

@@ -1,0 +1,58 @@
+//! The history: appending what belongs to no other change, and reading.
+
+use jiff::Timestamp;
+use parhelia_core::event::{Event, NewEvent};
+
+use super::{first_int, text_of};
+use crate::error::Result;
+use crate::script::{Script, Value, params};
+use crate::types::EventFilter;
+use crate::{Store, row, sql};
+
+/// After every stored time, in text order.
+const END_OF_TIME: &str = "~";
+const DEFAULT_LIMIT: i64 = 100;
+
+impl Store {
+    /// Appends events that tell of no row's change; gives their ids, in order.
+    pub async fn append_events(&self, events: Vec<NewEvent>, now: Timestamp) -> Result<Vec<i64>> {
+        if events.is_empty() {
+            return Ok(vec![]);
+        }
+        let mut script = Script::new("append_events");
+        script.events(events, &text_of(now));
+        let done = self.write(script).await?;
+        Ok((0..done.len()).filter_map(|step| first_int(&done, step)).collect())
+    }
+
+    pub async fn events(&self, filter: &EventFilter) -> Result<Vec<Event>> {
+        let sql = match (filter, filter.newest_first) {
+            (EventFilter { container_id: Some(_), .. }, false) => &sql::EVENTS_CONTAINER_OLDEST,
+            (EventFilter { container_id: Some(_), .. }, true) => &sql::EVENTS_CONTAINER_NEWEST,
+            (EventFilter { task_id: Some(_), .. }, false) => &sql::EVENTS_TASK_OLDEST,
+            (EventFilter { task_id: Some(_), .. }, true) => &sql::EVENTS_TASK_NEWEST,
+            (EventFilter { after_id: Some(_), .. }, false) => &sql::EVENTS_AFTER,
+            (EventFilter { event_type: Some(_), .. }, false) => &sql::EVENTS_TYPE_OLDEST,
+            (EventFilter { event_type: Some(_), .. }, true) => &sql::EVENTS_TYPE_NEWEST,
+            (_, false) => &sql::EVENTS_OLDEST,
+            (_, true) => &sql::EVENTS_NEWEST,
+        };
+        let params = params![
+            filter.container_id.as_ref(),
+            filter.task_id.as_ref(),
+            filter.session_id.as_ref(),
+            filter.event_type,
+            filter.source,
+            filter.since.map_or(Value::Word(""), Value::from),
+            filter.until.map_or(Value::Word(END_OF_TIME), Value::from),
+            filter.after_id.unwrap_or(0),
+            filter.limit.unwrap_or(DEFAULT_LIMIT),
+        ];
+        self.query(sql, params, row::event).await
+    }
+
+    /// Where the tail ends now; 0 when nothing has happened.
+    pub async fn last_event_id(&self) -> Result<i64> {
+        Ok(self.query_one(&sql::LAST_EVENT, vec![], |c| c.int()).await?.unwrap_or(0))
+    }
+}

@@ -1,0 +1,93 @@
+//! The verbs, by what they are about. Each builds one script, or reads. What they share is here: the fence,
+//! the event, and the one shared text of `now`.
+
+mod containers;
+mod events;
+mod foreign;
+mod health;
+mod heartbeats;
+mod instances;
+mod owners;
+mod providers;
+mod reads;
+mod retention;
+mod stops;
+mod workers;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parhelia_core::event::NewEvent;
+use parhelia_core::time;
+
+use crate::script::{Script, StepOutcome, Value, params};
+use crate::sql;
+use crate::types::Fence;
+
+pub use reads::PatientRow;
+
+/// One text of `now` for all the steps of a script.
+pub(crate) fn text_of(now: Timestamp) -> Arc<str> {
+    Arc::from(time::to_text(now))
+}
+
+/// JSON as it is stored; the ordinary empty object is not worth an allocation.
+pub(crate) fn json(value: &serde_json::Value) -> Value {
+    match value.as_object() {
+        Some(map) if map.is_empty() => Value::Word("{}"),
+        _ => Value::Text(value.to_string()),
+    }
+}
+
+impl Script {
+    /// A script of the leader: it begins with the guard of contract 6, and fails as `Fenced`.
+    pub(crate) fn fenced(name: &'static str, fence: &Fence) -> Self {
+        let mut script = Script::new(name);
+        script.one(&sql::GUARD, params![&fence.owner_id, fence.epoch]);
+        script
+    }
+
+    pub(crate) fn event(&mut self, event: NewEvent, now: &Arc<str>) {
+        self.step(&sql::EVENT, event_params(event, now));
+    }
+
+    pub(crate) fn events(&mut self, events: Vec<NewEvent>, now: &Arc<str>) {
+        for event in events {
+            self.event(event, now);
+        }
+    }
+
+    /// An event that is written only if that earlier step changed a row.
+    pub(crate) fn event_if(&mut self, changed: usize, event: NewEvent, now: &Arc<str>) {
+        self.step_if(changed, &sql::EVENT, event_params(event, now));
+    }
+}
+
+fn event_params(event: NewEvent, now: &Arc<str>) -> Vec<Value> {
+    params![
+        now,
+        event.event_type,
+        event.container_id,
+        event.worker_id,
+        event.task_id,
+        event.session_id,
+        event.old_value,
+        event.new_value,
+        event.message,
+        json(&event.details),
+        event.source,
+    ]
+}
+
+/// The first cell of the first row of a step, as an integer.
+pub(crate) fn first_int(outcomes: &[StepOutcome], step: usize) -> Option<i64> {
+    outcomes.get(step)?.rows.first()?.first()?.as_int()
+}
+
+pub(crate) fn first_text(outcomes: &[StepOutcome], step: usize) -> Option<&str> {
+    outcomes.get(step)?.rows.first()?.first()?.as_text()
+}
+
+pub(crate) fn changed(outcomes: &[StepOutcome], step: usize) -> bool {
+    outcomes.get(step).is_some_and(|outcome| outcome.touched > 0)
+}

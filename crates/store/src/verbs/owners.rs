@@ -1,0 +1,81 @@
+//! Owners and leadership: who runs, who leads, and in which epoch. The epoch rises at every election, so
+//! that whoever led before is fenced from then on.
+
+use jiff::Timestamp;
+use parhelia_core::event::NewEvent;
+
+use super::{first_int, text_of};
+use crate::error::{Result, StoreError};
+use crate::script::{Script, params};
+use crate::types::{Fence, Leadership, Owner};
+use crate::{Store, row, sql};
+
+impl Store {
+    pub async fn register_owner(&self, owner: &Owner) -> Result<()> {
+        let mut script = Script::new("register_owner");
+        script.one(
+            &sql::OWNER_REGISTER,
+            params![
+                &owner.id,
+                &owner.home_id,
+                &owner.host,
+                &owner.boot_id,
+                owner.epoch,
+                owner.started_at,
+                owner.lease_until,
+                owner.ended_at,
+                &owner.version,
+            ],
+        );
+        self.write(script).await.map(drop)
+    }
+
+    /// `Conflict` when it is unknown or has ended: then it must not go on.
+    pub async fn renew_owner(&self, id: &str, lease_until: Timestamp) -> Result<()> {
+        let mut script = Script::new("renew_owner");
+        script.one(&sql::OWNER_RENEW, params![id, lease_until]);
+        self.write(script).await.map(drop)
+    }
+
+    /// An owner leaves in good order; if it led, the lead is free at once.
+    pub async fn end_owner(&self, id: &str, now: Timestamp, event: NewEvent) -> Result<()> {
+        let now = text_of(now);
+        let mut script = Script::new("end_owner");
+        script.one(&sql::OWNER_END, params![id, &now]);
+        script.step(&sql::LEADERSHIP_RELEASE, params![id, &now]);
+        script.event(event, &now);
+        self.write(script).await.map(drop)
+    }
+
+    /// Takes the lead and gives its epoch, always a new one. `Conflict` while another owner that has not
+    /// ended holds an unexpired lease, unless `force`: the caller has proof that the other is gone.
+    pub async fn take_leadership(
+        &self,
+        owner_id: &str,
+        lease_until: Timestamp,
+        now: Timestamp,
+        force: bool,
+    ) -> Result<i64> {
+        let mut script = Script::new("take_leadership");
+        let taken = script.one(&sql::LEADERSHIP_TAKE, params![owner_id, lease_until, now, force]);
+        script.one(&sql::OWNER_EPOCH, params![owner_id]);
+        let done = self.write(script).await?;
+        first_int(&done, taken).ok_or(StoreError::Fenced { script: "take_leadership" })
+    }
+
+    /// `Fenced` once another has taken it.
+    pub async fn renew_leadership(&self, fence: &Fence, lease_until: Timestamp) -> Result<()> {
+        let mut script = Script::fenced("renew_leadership", fence);
+        script.one(&sql::LEADERSHIP_RENEW, params![&fence.owner_id, fence.epoch, lease_until]);
+        self.write(script).await.map(drop)
+    }
+
+    pub async fn leadership(&self) -> Result<Option<Leadership>> {
+        self.query_one(&sql::LEADERSHIP, vec![], row::leadership).await
+    }
+
+    /// Every owner that ever was, newest last.
+    pub async fn owners(&self) -> Result<Vec<Owner>> {
+        self.query(&sql::OWNERS, vec![], row::owner).await
+    }
+}

@@ -1,0 +1,98 @@
+//! Ending a container: the request of a person or a policy, and the receipts of contract 12. Everybody may
+//! ask; only the reconciler stops, and only its observation says that it has stopped.
+
+use jiff::Timestamp;
+use parhelia_core::event::NewEvent;
+use parhelia_core::ids::ContainerId;
+use parhelia_core::state::{ContainerState, TerminationReason};
+
+use super::{changed, first_text, text_of};
+use crate::error::Result;
+use crate::script::{Script, params};
+use crate::types::{DesireOutcome, Fence};
+use crate::{Store, sql};
+
+impl Store {
+    /// Wants a container gone. The first request is recorded with its event; a later one can only shorten
+    /// the grace, and tells no second event. A terminated one is left as it is.
+    pub async fn desire_termination(
+        &self,
+        id: &ContainerId,
+        by: &str,
+        reason: TerminationReason,
+        grace_seconds: i64,
+        now: Timestamp,
+        event: NewEvent,
+    ) -> Result<DesireOutcome> {
+        let now = text_of(now);
+        let mut script = Script::new("desire_termination");
+        let before = script.step(&sql::WANT, params![id]);
+        let set = script.step(&sql::DESIRE_TERMINATION, params![id, &now, by, reason, grace_seconds]);
+        script.event_if(set, event, &now);
+        let hastened = script.step(&sql::HASTEN_TERMINATION, params![id, grace_seconds, &now]);
+        let done = self.write(script).await?;
+        Ok(match first_text(&done, before) {
+            None => DesireOutcome::NotFound,
+            Some(state) if state == ContainerState::Terminated.as_str() => DesireOutcome::AlreadyTerminated,
+            Some(_) if changed(&done, set) || changed(&done, hastened) => DesireOutcome::Set,
+            Some(_) => DesireOutcome::AlreadyWanted,
+        })
+    }
+
+    /// Claims stop attempt number `attempt` (1 is the first) before the provider is asked. The first one is
+    /// the receipt `seen`, told by `event_on_first`. `Conflict` when another pass has claimed it.
+    pub async fn stop_seen(
+        &self,
+        fence: &Fence,
+        id: &ContainerId,
+        attempt: i64,
+        now: Timestamp,
+        event_on_first: Option<NewEvent>,
+    ) -> Result<()> {
+        let now = text_of(now);
+        let mut script = Script::fenced("stop_seen", fence);
+        let first = script.step(&sql::STOP_FIRST_SEEN, params![id, &now]);
+        if let Some(event) = event_on_first {
+            script.event_if(first, event, &now);
+        }
+        script.one(&sql::STOP_ATTEMPT, params![id, attempt, &now]);
+        self.write(script).await.map(drop)
+    }
+
+    /// What the provider answered to attempt number `attempt`: taken, or the error.
+    pub async fn stop_result(
+        &self,
+        fence: &Fence,
+        id: &ContainerId,
+        attempt: i64,
+        result: Result<(), String>,
+        now: Timestamp,
+        event: Option<NewEvent>,
+    ) -> Result<()> {
+        let now = text_of(now);
+        let mut script = Script::fenced("stop_result", fence);
+        match result {
+            Ok(()) => script.one(&sql::STOP_SENT, params![id, attempt, &now]),
+            Err(error) => script.one(&sql::STOP_FAILED, params![id, attempt, &now, error]),
+        };
+        if let Some(event) = event {
+            script.event(event, &now);
+        }
+        self.write(script).await.map(drop)
+    }
+
+    /// That its long silence has been told, so that it is told once.
+    pub async fn alert_silent(
+        &self,
+        fence: &Fence,
+        id: &ContainerId,
+        now: Timestamp,
+        event: NewEvent,
+    ) -> Result<()> {
+        let now = text_of(now);
+        let mut script = Script::fenced("alert_silent", fence);
+        script.one(&sql::ALERT_SILENT, params![id, &now]);
+        script.event(event, &now);
+        self.write(script).await.map(drop)
+    }
+}

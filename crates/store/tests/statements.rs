@@ -1,0 +1,95 @@
+//! Every statement is prepared on a migrated database, and the hot ones are served by an index.
+
+#![allow(clippy::unwrap_used)] // helpers of tests are tests
+
+mod common;
+
+use common::World;
+use parhelia_store::sql::{self, Sql};
+use rusqlite::Connection;
+
+#[tokio::test]
+async fn every_file_is_valid_sql_on_the_migrated_schema() {
+    let w = World::sqlite().await;
+    let connection = Connection::open(w.path()).unwrap();
+    for sql in sql::ALL {
+        connection.prepare(sql.sqlite()).unwrap_or_else(|error| panic!("{}.sql: {error}", sql.name));
+    }
+}
+
+fn plan(connection: &Connection, sql: &Sql) -> Vec<String> {
+    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {}", sql.sqlite())).unwrap();
+    let count = statement.parameter_count();
+    for i in 1..=count {
+        statement.raw_bind_parameter(i, rusqlite::types::Null).unwrap();
+    }
+    let mut rows = statement.raw_query();
+    let mut lines = vec![];
+    while let Some(row) = rows.next().unwrap() {
+        lines.push(row.get::<_, String>(3).unwrap());
+    }
+    lines
+}
+
+#[tokio::test]
+async fn hot_statements_never_scan_a_table_nor_sort_one() {
+    let w = World::sqlite().await;
+    let connection = Connection::open(w.path()).unwrap();
+    let hot = [
+        (&sql::GUARD, "SCAN leadership"), // a table of one row
+        (&sql::TRACKED, "idx_containers_live (provider=?)"),
+        (&sql::TRACKED_BY_IDS, "(id=?)"),
+        (&sql::TRACKED_BY_SANDBOXES, "(provider=? AND sandbox_id=?)"),
+        (&sql::PATIENTS, "idx_containers_state (state=?)"),
+        (&sql::LIVE_COUNT, "idx_containers_active"),
+        (&sql::CONTAINERS, "idx_containers_created"),
+        (&sql::CONTAINERS_ACTIVE, "idx_containers_active"),
+        (&sql::OLDEST_RUNNING, "idx_containers_state (state=?)"),
+        (&sql::CONTAINERS_SILENT, "idx_containers_state (state=?)"),
+        (&sql::CONTAINER, "(id=?)"),
+        (&sql::CONTAINER_BY_SANDBOX, "(provider=? AND sandbox_id=?)"),
+        (&sql::CONTAINER_IDS, "(id>? AND id<?)"),
+        (&sql::CONTAINERS_OF_TASK, "idx_containers_task (task_id=?)"),
+        (&sql::HEARTBEAT_TOUCH, "(id=?)"),
+        (&sql::HEARTBEAT_WORKERS, "idx_workers_container (container_id=?)"),
+        (&sql::HEARTBEAT_HISTORY, "idx_heartbeats_container_time (container_id=? AND timestamp>?)"),
+        (&sql::HEARTBEATS_DELETE, "idx_heartbeats_timestamp (timestamp<?)"),
+        (&sql::HEARTBEATS_FOLD, "idx_heartbeats_timestamp (timestamp<?)"),
+        (&sql::OBSERVE, "(id=?)"),
+        (&sql::APPLY_HEALTH, "(id=?)"),
+        (&sql::EVENTS_AFTER, "INTEGER PRIMARY KEY (rowid>?)"),
+        (&sql::EVENTS_OLDEST, "idx_events_timestamp (timestamp>? AND timestamp<?)"),
+        (&sql::EVENTS_NEWEST, "idx_events_timestamp (timestamp>? AND timestamp<?)"),
+        (&sql::EVENTS_CONTAINER_OLDEST, "idx_events_container (container_id=?"),
+        (&sql::EVENTS_CONTAINER_NEWEST, "idx_events_container (container_id=?"),
+        (&sql::EVENTS_TASK_OLDEST, "idx_events_task (task_id=?"),
+        (&sql::EVENTS_TASK_NEWEST, "idx_events_task (task_id=?"),
+        (
+            &sql::EVENTS_TYPE_OLDEST,
+            "idx_events_type_timestamp (event_type=? AND timestamp>? AND timestamp<?)",
+        ),
+        (
+            &sql::EVENTS_TYPE_NEWEST,
+            "idx_events_type_timestamp (event_type=? AND timestamp>? AND timestamp<?)",
+        ),
+        (&sql::EVENTS_DELETE, "idx_events_timestamp (timestamp<?)"),
+        (&sql::LAST_EVENT, "SEARCH events"),
+        (&sql::CYCLE_OF_PROVIDER, "idx_cycles_provider (provider=?)"),
+    ];
+    // What these sort is bounded or small: a batch, one task's containers, the silent ones, one minimum.
+    let may_sort =
+        [&sql::HEARTBEATS_FOLD, &sql::CONTAINERS_OF_TASK, &sql::CONTAINERS_SILENT, &sql::OLDEST_RUNNING]
+            .map(|sql| sql.name);
+    let mut wrong = String::new();
+    for (sql, index) in hot {
+        let lines = plan(&connection, sql);
+        let served = lines.iter().any(|line| line.contains(index));
+        let scans = lines.iter().any(|line| line.starts_with("SCAN") && !line.contains("INDEX"))
+            && sql.name != "guard";
+        let sorts = lines.iter().any(|line| line.contains("TEMP B-TREE")) && !may_sort.contains(&sql.name);
+        if !served || scans || sorts {
+            wrong.push_str(&format!("{}: wanted {index}\n  {}\n", sql.name, lines.join("\n  ")));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Everything that must hold, in one command: installs what the tests need, then format, lints, all tests and
+# the documentation. Needs Rust and Debian; whatever cannot run makes it fail, nothing is skipped.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '\n== %s\n' "$*"; }
+
+# What the tests use besides Rust: a C compiler for SQLite, tmux (one test asks it), mount for small disks.
+say "packages"
+missing=()
+for pair in cc:gcc tmux:tmux mount:mount ps:procps; do
+    command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
+done
+[ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
+if [ "${#missing[@]}" -gt 0 ]; then
+    sudo=""
+    if [ "$(id -u)" -ne 0 ]; then sudo="sudo"; fi
+    $sudo apt-get update -q
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${missing[@]}"
+fi
+if [ "$(id -u)" -ne 0 ]; then
+    echo "The tests of a full disk mount a small tmpfs and must run as root: sudo -E ./scripts/test.sh" >&2
+    exit 1
+fi
+
+say "format"
+cargo fmt --all --check
+
+say "lints"
+cargo clippy --locked --workspace --all-targets -- -D warnings
+
+# The end-to-end tests start the built binary, so it is built first.
+say "build"
+cargo build --locked --workspace
+
+say "tests"
+cargo test --locked --workspace --no-fail-fast
+
+say "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+
+say "all of it passed"
