@@ -63,8 +63,10 @@ impl CliError {
         Self::new(Exit::Timeout, "timeout", message)
     }
 
-    pub(crate) fn interrupted(note: String) -> Self {
-        Self::new(Exit::Interrupted, "interrupted", note)
+    /// Ctrl-C is the usual end of what follows something; only what goes on without us is worth a word.
+    pub(crate) fn interrupted(note: &str) -> Self {
+        let message = if note.is_empty() { String::new() } else { format!("interrupted: {note}") };
+        Self::new(Exit::Interrupted, "interrupted", message)
     }
 
     /// The reader of our output went away (`| head`): the end of the work, not a failure of it.

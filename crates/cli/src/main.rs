@@ -67,7 +67,7 @@ fn dispatch(command: Command, context: &Context, serving: bool) -> Result<()> {
         }
         tokio::select! {
             result = commands::run(command, context) => result,
-            _ = tokio::signal::ctrl_c() => Err(CliError::interrupted(context.interrupt_note())),
+            _ = tokio::signal::ctrl_c() => Err(CliError::interrupted(&context.interrupt_note())),
         }
     });
     // A question that still waits for its answer on the terminal must not hold us.

@@ -33,6 +33,7 @@ Examples:
 
     /// Show everything about one container
     Show {
+        /// Its id, or a unique prefix of it
         #[arg(value_name = "ID")]
         id: String,
     },
@@ -53,13 +54,16 @@ On a terminal this is a table that redraws itself. In a pipe it is one line per 
     Watch(WatchArgs),
 
     /// Run a command in a new sandbox
-    #[command(after_help = "\
+    #[command(
+        override_usage = "parhelia containers run [OPTIONS] -- <CMD>...",
+        after_help = "\
 Examples:
   parhelia containers run -- sleep 600
   parhelia containers run --name tests --follow -- make test
-  parhelia containers run --label team=core --env TOKEN --memory 2g --wait -- ./agent --goal 'fix it'
+  parhelia containers run --label team=core --memory 2g --wait -- ./agent --goal 'fix it'
   id=$(parhelia containers run -q -- ./serve)
-Without --wait it returns as soon as the command runs. The sandbox outlives this command and the server.")]
+Without --wait it returns as soon as the command runs, which outlives this program and the server."
+    )]
     Run(RunArgs),
 
     /// Stop containers politely: SIGTERM, then SIGKILL after the grace
@@ -143,6 +147,7 @@ pub(crate) struct WatchArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ContainerEventsArgs {
+    /// Its id, or a unique prefix of it
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 
@@ -161,6 +166,7 @@ pub(crate) struct ContainerEventsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct HeartbeatsArgs {
+    /// Its id, or a unique prefix of it
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 
@@ -175,6 +181,7 @@ pub(crate) struct HeartbeatsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
+    /// Its id, or a unique prefix of it
     #[arg(value_name = "ID")]
     pub(crate) id: String,
 
@@ -193,6 +200,7 @@ pub(crate) struct LogsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
+    /// Their ids, or unique prefixes of them
     #[arg(value_name = "ID", required = true)]
     pub(crate) ids: Vec<String>,
 
@@ -215,6 +223,7 @@ pub(crate) struct StopArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TerminateArgs {
+    /// Their ids, or unique prefixes of them
     #[arg(value_name = "ID", required = true)]
     pub(crate) ids: Vec<String>,
 

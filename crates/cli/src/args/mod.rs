@@ -178,6 +178,7 @@ Examples:
   source <(parhelia completions bash)
   parhelia completions fish > ~/.config/fish/completions/parhelia.fish")]
     Completions {
+        /// For which shell
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
@@ -191,6 +192,7 @@ Examples:
     /// Own one job's process (started by the process provider)
     #[command(hide = true)]
     Supervise {
+        /// The directory of the job
         #[arg(long)]
         dir: PathBuf,
     },

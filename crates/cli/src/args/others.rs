@@ -122,6 +122,7 @@ pub(crate) struct EventsExportArgs {
     #[arg(long, value_name = "TIME", value_parser = quantity::moment)]
     pub(crate) until: Option<Moment>,
 
+    /// JSON lines, or comma separated values
     #[arg(long, value_enum, default_value = "jsonl")]
     pub(crate) format: ExportFormat,
 
@@ -163,6 +164,7 @@ pub(crate) enum InstancesCommand {
     List,
     /// Take over the sandboxes of another instance, for example one whose data was lost
     Adopt {
+        /// Its id, or a unique prefix of it
         #[arg(value_name = "ID")]
         id: String,
         /// Do not ask

@@ -25,9 +25,8 @@ fn every_command_says_what_it_is_for() {
     fn check(command: &clap::Command, path: &str) {
         let path = format!("{path} {}", command.get_name());
         assert!(command.get_about().is_some(), "{path} has no about");
-        for arg in command.get_arguments().filter(|a| !a.is_positional() && !a.is_hide_set()) {
-            let named = matches!(arg.get_id().as_str(), "format" | "dir");
-            assert!(named || arg.get_help().is_some(), "{path} {} has no help", arg.get_id());
+        for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            assert!(arg.get_help().is_some(), "{path} {} has no help", arg.get_id());
         }
         command.get_subcommands().for_each(|sub| check(sub, &path));
     }

@@ -178,9 +178,7 @@ fn to_json_pretty<T: Serialize>(item: &T) -> Result<String> {
 }
 
 fn to_yaml<T: Serialize>(item: &T) -> Result<String> {
-    // By way of a JSON value, so that both formats show exactly the same.
-    let value = serde_json::to_value(item).map_err(unprintable)?;
-    let mut yaml = serde_saphyr::to_string(&value).map_err(unprintable)?;
+    let mut yaml = serde_saphyr::to_string(item).map_err(unprintable)?;
     if !yaml.ends_with('\n') {
         yaml.push('\n');
     }
@@ -206,5 +204,13 @@ mod tests {
         assert!(yaml.contains("id: c-1") && yaml.contains("cost: 1.5") && yaml.ends_with('\n'), "{yaml}");
         assert!(yaml.contains("name: \"yes\"") || yaml.contains("name: 'yes'"), "{yaml}");
         assert_eq!(to_yaml(&serde_json::json!([])).unwrap().trim(), "[]");
+        let container = to_yaml(&fixtures::seed_container()).unwrap();
+        assert!(container.starts_with("id: c-abc123\nprovider: modal\n"), "{container}");
+        assert!(container.contains("\nname: null\n") && container.contains("\ncost: 1.23\n"), "{container}");
+        assert!(
+            container.contains("\ncreated_at: \"2026-01-21T14:30:00Z\"\n")
+                || container.contains("\ncreated_at: 2026-01-21T14:30:00Z\n"),
+            "{container}"
+        );
     }
 }

@@ -118,6 +118,8 @@ fn nothing(filter: &FilterArgs) -> &'static str {
          'parhelia containers --all' shows terminated ones too."
     } else if *filter == (FilterArgs { all: true, ..FilterArgs::default() }) {
         "No containers yet. Run one with 'parhelia containers run -- sleep 600'."
+    } else if filter.all || !filter.state.is_empty() {
+        "No containers match. Try fewer filters."
     } else {
         "No containers match. Try fewer filters, or --all for terminated ones too."
     }

@@ -146,7 +146,7 @@ async fn end(ctx: &Context, client: &Client, mut views: Vec<ContainerView>, wish
             }
             Ok(Waited::TimedOut(view)) => {
                 let waited = wish.patience.unwrap_or_default() + grace;
-                keep(ctx, &mut failure, still_there(&view, waited));
+                keep(ctx, &mut failure, still_there(&view, waited, grace.is_zero()));
                 views[index] = *view;
             }
             Err(error) => keep(ctx, &mut failure, error),
@@ -169,15 +169,14 @@ fn keep(ctx: &Context, failure: &mut Option<CliError>, error: CliError) {
     }
 }
 
-fn still_there(view: &ContainerView, waited: Duration) -> CliError {
+fn still_there(view: &ContainerView, waited: Duration, forced: bool) -> CliError {
     let id = &view.record.id;
     let why = view.record.stop_error.as_deref().map_or_else(String::new, |error| format!(" ({error})"));
-    CliError::timeout(format!(
-        "{id} is still {} after {} seconds{why}; the server goes on trying",
-        view.record.state,
-        waited.as_secs()
-    ))
-    .fix(format!("see 'parhelia containers show {id}', or use --force"))
+    let span = text::spoken(waited.as_secs_f64());
+    let message = format!("{id} is still {} after {span}{why}; the server goes on trying", view.record.state);
+    let look = format!("see 'parhelia containers show {id}'");
+    let harder = format!("{look}, or do not wait: 'parhelia containers terminate --force {id}'");
+    CliError::timeout(message).fix(if forced { look } else { harder })
 }
 
 #[cfg(test)]
@@ -214,7 +213,7 @@ mod tests {
     fn a_timeout_says_that_the_server_goes_on() {
         let mut view = seed_container();
         view.record.stop_error = Some("modal: 503".into());
-        let error = still_there(&view, Duration::from_secs(70));
+        let error = still_there(&view, Duration::from_secs(70), false);
         assert_eq!(error.exit.code(), 6);
         assert_eq!(
             error.message,
