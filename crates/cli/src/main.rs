@@ -1,10 +1,146 @@
-use std::path::PathBuf;
+//! The one binary `parhelia`: parse, dispatch, exit code. Every command but `up` and `supervise` is a client
+//! of the HTTP API.
+
+mod args;
+mod autostart;
+mod client;
+mod commands;
+mod context;
+mod error;
+mod output;
+mod quantity;
+
+use std::ffi::OsString;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Cli, Command};
+use crate::context::Context;
+use crate::error::{CliError, Exit, Result};
+
 fn main() {
-    let a: Vec<String> = std::env::args().collect();
-    if a[1] == "supervise" { std::process::exit(parhelia_providers::supervise::run(&PathBuf::from(&a[3]))); }
-    tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-    let config = parhelia_core::config::Config::parse(&std::fs::read_to_string("/tmp/ph.toml").unwrap_or_default()).unwrap();
-    let rt = tokio::runtime::Runtime::new().unwrap();
-    let o = parhelia_server::serve::ServeOptions { home: "/tmp/ph".into(), listen: Some("127.0.0.1:7717".parse().unwrap()), on_demand: false, config, supervisor: std::env::current_exe().unwrap() };
-    println!("{:?}", rt.block_on(parhelia_server::serve::serve(o, |r| println!("{r:?}"))));
+    std::process::exit(run());
+}
+
+fn run() -> i32 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return wrong_usage(&error),
+    };
+    if let Command::Supervise { dir } = &cli.command {
+        return parhelia_providers::supervise::run(dir);
+    }
+    let serving = matches!(cli.command, Command::Up(_));
+    if cli.globals.no_color {
+        anstream::ColorChoice::Never.write_global();
+    }
+    log_to_stderr(cli.globals.verbose, serving);
+    // Fails only when it was done before, and nobody before us could have.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+
+    let context = Context::new(cli.globals);
+    match dispatch(cli.command, &context, serving) {
+        Ok(()) => Exit::Ok.code(),
+        Err(error) => {
+            output::report(&error, context.out.format().is_structured());
+            error.exit.code()
+        }
+    }
+}
+
+fn dispatch(command: Command, context: &Context, serving: bool) -> Result<()> {
+    let mut builder = if serving {
+        tokio::runtime::Builder::new_multi_thread()
+    } else {
+        tokio::runtime::Builder::new_current_thread()
+    };
+    let runtime = builder
+        .enable_all()
+        .build()
+        .map_err(|e| CliError::failure("runtime", format!("cannot start the runtime: {e}")))?;
+    let result = runtime.block_on(async {
+        if serving {
+            // The server hears Ctrl-C itself, and ends in good order.
+            return commands::run(command, context).await;
+        }
+        tokio::select! {
+            result = commands::run(command, context) => result,
+            _ = tokio::signal::ctrl_c() => Err(CliError::interrupted(&context.interrupt_note())),
+        }
+    });
+    // A question that still waits for its answer on the terminal must not hold us.
+    runtime.shutdown_background();
+    result
+}
+
+/// Help and version are answers; everything else is an error in the format that was asked for.
+fn wrong_usage(error: &clap::Error) -> i32 {
+    if error.use_stderr() && wants_structure(std::env::args_os()) {
+        let text = error.render().to_string();
+        let mut parts = text.splitn(2, "\n\n");
+        let message = parts.next().unwrap_or_default().trim().trim_start_matches("error: ");
+        let fix = parts.next().unwrap_or_default().trim();
+        output::report(&CliError::usage(message).fix(fix), true);
+    } else {
+        // Nobody listens: nothing to do about it.
+        let _ = error.print();
+    }
+    error.exit_code()
+}
+
+/// Whether a command line that cannot be parsed asked for structured output.
+fn wants_structure(arguments: impl Iterator<Item = OsString>) -> bool {
+    let words: Vec<String> = arguments.map(|word| word.to_string_lossy().into_owned()).collect();
+    let structured = |format: &str| matches!(format, "json" | "jsonl" | "yaml");
+    let before_dashes = words.iter().take_while(|word| *word != "--");
+    let joined = before_dashes.clone().any(|word| {
+        let format = word
+            .strip_prefix("--output=")
+            .or_else(|| word.strip_prefix("-o="))
+            .or_else(|| word.strip_prefix("-o"));
+        format.is_some_and(structured)
+    });
+    let apart = before_dashes.clone().zip(before_dashes.skip(1));
+    joined
+        || apart
+            .into_iter()
+            .any(|(flag, format)| matches!(flag.as_str(), "-o" | "--output") && structured(format))
+}
+
+/// Quiet for clients, `info` for servers; `-v` and PARHELIA_LOG say otherwise.
+fn log_to_stderr(verbose: u8, serving: bool) {
+    let level = match verbose + u8::from(serving) {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    // Of the libraries only what matters, unless everything is wanted.
+    let default = if verbose >= 3 {
+        level.to_owned()
+    } else {
+        format!(
+            "warn,parhelia={level},parhelia_server={level},parhelia_providers={level},parhelia_store={level}"
+        )
+    };
+    let filter = EnvFilter::try_from_env("PARHELIA_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let colours = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_line_still_tells_its_format() {
+        let asks = |line: &str| wants_structure(line.split_whitespace().map(OsString::from));
+        for line in ["p x -o json", "p -ojson x", "p --output=yaml", "p --output jsonl x"] {
+            assert!(asks(line), "{line}");
+        }
+        for line in ["p x", "p -o table", "p run -- tool -o json"] {
+            assert!(!asks(line), "{line}");
+        }
+    }
 }

@@ -109,6 +109,9 @@ proptest! {
                 let row = step.row(id);
                 let never_asked = row.state == ContainerState::Created && row.create_attempts == 0;
                 if ends && !never_asked && step.listed_for(row).is_none() {
+                    let same = matches!(&step.seen.answer, Answer::Listed(l)
+                        if row.provider_identity.as_ref().is_none_or(|i| *i == l.identity));
+                    prop_assert!(same, "{action} by the word of another provider");
                     prop_assert!(complete, "{action}");
                     let inspected = step.seen.inspected.get(id);
                     let told = !matches!(inspected, None | Some(crate::reconcile::Inspected::Unknown { .. }));

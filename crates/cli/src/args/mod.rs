@@ -1,0 +1,202 @@
+//! The command line: every command, option and help text. Nothing here talks to anybody.
+
+mod containers;
+mod others;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use containers::*;
+pub(crate) use others::*;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "parhelia",
+    version,
+    about = "See, run and end fleets of agent sandboxes, and know what they cost",
+    long_about = "Parhelia knows what is really running, what should be running, what each sandbox costs and \
+                  whether it is alive. It ends what drifted, and it loses nothing when a process, a container or \
+                  the machine dies.\n\nEvery command is a client of one small server per home directory, which is \
+                  started when it is needed. Every ID may be shortened to a unique prefix.",
+    after_help = EXAMPLES,
+    after_long_help = EXAMPLES_AND_EXIT_CODES,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) globals: GlobalArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  parhelia containers run -- sleep 600      run something, and come back when it runs
+  parhelia containers                       what is there, how it is, what it costs
+  parhelia containers watch                 the same, live
+  parhelia containers terminate c-01k9      end one (a unique prefix of its id is enough)
+  parhelia cleanup --orphans                end what nobody asked for";
+
+const EXAMPLES_AND_EXIT_CODES: &str = "\
+Examples:
+  parhelia containers run -- sleep 600      run something, and come back when it runs
+  parhelia containers                       what is there, how it is, what it costs
+  parhelia containers watch                 the same, live
+  parhelia containers terminate c-01k9      end one (a unique prefix of its id is enough)
+  parhelia cleanup --orphans                end what nobody asked for
+
+Exit codes:
+  0 done        1 failure       2 wrong usage       3 not found     4 not allowed, or a conflict
+  5 the awaited work failed     6 timed out         130 interrupted
+
+Output:
+  Data is on standard output and everything else on standard error. With -o json, jsonl or yaml an
+  error is {\"code\", \"message\", \"fix\"} on standard error.";
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct GlobalArgs {
+    /// How to print the result
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", default_value = "table")]
+    pub(crate) output: Format,
+
+    /// Print ids only, and no remarks
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+
+    /// The directory of the server and its data [default: ~/.parhelia]
+    #[arg(long, global = true, value_name = "DIR", env = "PARHELIA_HOME", hide_short_help = true)]
+    pub(crate) home: Option<PathBuf>,
+
+    /// Use the server at this address instead of the local one (its token comes from PARHELIA_TOKEN or a file)
+    #[arg(long, global = true, value_name = "URL", env = "PARHELIA_URL", hide_short_help = true)]
+    pub(crate) url: Option<String>,
+
+    /// A file that holds the token for --url
+    #[arg(long, global = true, value_name = "FILE", env = "PARHELIA_TOKEN_FILE", hide_short_help = true)]
+    pub(crate) token_file: Option<PathBuf>,
+
+    /// The server's configuration file [default: parhelia.toml in the home, if there is one]
+    #[arg(long, global = true, value_name = "FILE", env = "PARHELIA_CONFIG", hide_short_help = true)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Never colour the output (so does NO_COLOR, and output that is not a terminal)
+    #[arg(long, global = true, hide_short_help = true)]
+    pub(crate) no_color: bool,
+
+    /// Log to standard error; twice for more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, hide_short_help = true)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Columns for people
+    Table,
+    /// More columns
+    Wide,
+    /// One JSON document
+    Json,
+    /// One JSON object per line
+    Jsonl,
+    /// One YAML document
+    Yaml,
+    /// Ids, one per line
+    Name,
+}
+
+impl Format {
+    /// For programs, which then get errors as JSON too.
+    pub(crate) fn is_structured(self) -> bool {
+        matches!(self, Format::Json | Format::Jsonl | Format::Yaml)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve in the foreground until Ctrl-C
+    #[command(after_help = "\
+Examples:
+  parhelia up                       on the unix socket of the home
+  parhelia up --listen 7717         and on http://127.0.0.1:7717, with a token
+Commands start a server by themselves when none is there; it leaves again when it has nothing to do.")]
+    Up(UpArgs),
+
+    /// Stop the server; the sandboxes keep running
+    Down,
+
+    /// List, run, inspect and end containers
+    #[command(
+        visible_alias = "container",
+        after_help = "\
+Examples:
+  parhelia containers                             all that are not terminated
+  parhelia containers --state running --health degraded,dead
+  parhelia containers run --name tests -- make test
+  parhelia containers show c-01k9"
+    )]
+    Containers(Box<ContainersArgs>),
+
+    /// End every orphan, or every dead container, after showing them
+    #[command(after_help = "\
+Examples:
+  parhelia cleanup --orphans --dry-run      only show what would be ended
+  parhelia cleanup --orphans                show, ask, end, and wait until each is confirmed gone
+  parhelia cleanup --dead --older-than 2h --yes")]
+    Cleanup(CleanupArgs),
+
+    /// Read the history: every change of every container
+    #[command(
+        visible_alias = "event",
+        after_help = "\
+Examples:
+  parhelia events list --since 1h
+  parhelia events tail -o jsonl
+  parhelia events export --since 2026-01-01 --format csv --file january.csv"
+    )]
+    Events(EventsArgs),
+
+    /// See whether records and reality are being compared, or compare them now
+    Reconciler(ReconcilerArgs),
+
+    /// See sandboxes of other Parhelia instances in the same accounts, and take them over
+    #[command(visible_alias = "instance")]
+    Instances(InstancesArgs),
+
+    /// Show which server answers, and where it keeps its data
+    Info,
+
+    /// Print the version of this program
+    Version(VersionArgs),
+
+    /// Print a completion script for a shell
+    #[command(after_help = "\
+Examples:
+  source <(parhelia completions bash)
+  parhelia completions fish > ~/.config/fish/completions/parhelia.fish")]
+    Completions {
+        /// For which shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+
+    /// Print the manual page, or write all of them into a directory
+    Man {
+        /// Where to write one page per command
+        dir: Option<PathBuf>,
+    },
+
+    /// Own one job's process (started by the process provider)
+    #[command(hide = true)]
+    Supervise {
+        /// The directory of the job
+        #[arg(long)]
+        dir: PathBuf,
+    },
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! Every command that is not about containers.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand, ValueEnum};
+use parhelia_core::event::EventType;
+
+use crate::quantity::{self, Moment};
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Listen on this TCP address too (a bare port is on 127.0.0.1)
+    #[arg(short, long, value_name = "ADDR", value_parser = quantity::listen_address)]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Started by a command that found no server
+    #[arg(long, hide = true)]
+    pub(crate) on_demand: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("kind").required(true).args(["orphans", "dead"]))]
+pub(crate) struct CleanupArgs {
+    /// Sandboxes with our tag that no record asked for
+    #[arg(long)]
+    pub(crate) orphans: bool,
+
+    /// Containers that have been silent for too long
+    #[arg(long)]
+    pub(crate) dead: bool,
+
+    /// Only those older than this
+    #[arg(long, value_name = "DURATION", value_parser = quantity::duration)]
+    pub(crate) older_than: Option<Duration>,
+
+    /// Show what qualifies, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+
+    /// How long to wait until all are confirmed gone
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = quantity::duration)]
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    #[command(subcommand)]
+    pub(crate) command: EventsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EventsCommand {
+    /// List the latest events, oldest first
+    #[command(visible_alias = "ls")]
+    List(EventsListArgs),
+    /// Follow events as they happen, one line each, until Ctrl-C
+    Tail(EventsTailArgs),
+    /// Write all events, oldest first, as JSON lines or CSV
+    Export(EventsExportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EventsListArgs {
+    /// Only of this container
+    #[arg(short, long, value_name = "ID")]
+    pub(crate) container: Option<String>,
+
+    /// Only of this task
+    #[arg(long, value_name = "ID")]
+    pub(crate) task: Option<String>,
+
+    /// Only of this type (repeat, or separate by commas)
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = event_type())]
+    pub(crate) types: Vec<EventType>,
+
+    /// Only after this: an age (1h) or a time
+    #[arg(long, value_name = "TIME", value_parser = quantity::moment)]
+    pub(crate) since: Option<Moment>,
+
+    /// Only before this: an age (1h) or a time
+    #[arg(long, value_name = "TIME", value_parser = quantity::moment)]
+    pub(crate) until: Option<Moment>,
+
+    /// The latest N
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EventsTailArgs {
+    /// Begin after the event with this number, instead of now (0 is the very beginning)
+    #[arg(long, value_name = "EVENT", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) after: Option<i64>,
+
+    /// Only of this container
+    #[arg(short, long, value_name = "ID")]
+    pub(crate) container: Option<String>,
+
+    /// Only of this type (repeat, or separate by commas)
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = event_type())]
+    pub(crate) types: Vec<EventType>,
+
+    /// End after this many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EventsExportArgs {
+    /// Only after this: an age (30d) or a time
+    #[arg(long, value_name = "TIME", value_parser = quantity::moment)]
+    pub(crate) since: Option<Moment>,
+
+    /// Only before this: an age or a time [default: now]
+    #[arg(long, value_name = "TIME", value_parser = quantity::moment)]
+    pub(crate) until: Option<Moment>,
+
+    /// JSON lines, or comma separated values
+    #[arg(long, value_enum, default_value = "jsonl")]
+    pub(crate) format: ExportFormat,
+
+    /// Where to write it; it appears only when it is complete [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    Jsonl,
+    Csv,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReconcilerArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ReconcilerCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReconcilerCommand {
+    /// Show when it last compared records with reality, and what it found
+    Status,
+    /// Compare now, and wait for the result
+    Run,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InstancesArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<InstancesCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum InstancesCommand {
+    /// List the instances whose sandboxes were seen, and what theirs cost
+    #[command(visible_alias = "ls")]
+    List,
+    /// Take over the sandboxes of another instance, for example one whose data was lost
+    Adopt {
+        /// Its id, or a unique prefix of it
+        #[arg(value_name = "ID")]
+        id: String,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VersionArgs {
+    /// Of the server too, if one is running
+    #[arg(long)]
+    pub(crate) server: bool,
+}
+
+/// An event type, by its full word or the short one of the screens.
+pub(crate) fn event_type() -> impl TypedValueParser<Value = EventType> {
+    let words = EventType::ALL.iter().map(|t| {
+        let word = PossibleValue::new(t.as_str());
+        if t.short() == t.as_str() { word } else { word.alias(t.short()) }
+    });
+    PossibleValuesParser::new(words.collect::<Vec<_>>()).try_map(|text| {
+        let of = EventType::ALL.iter().find(|t| t.short() == text);
+        of.copied().map_or_else(|| text.parse::<EventType>(), Ok)
+    })
+}

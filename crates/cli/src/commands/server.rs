@@ -1,0 +1,189 @@
+//! `parhelia up`, `down`, `info` and `version`: the server itself.
+
+use std::path::Path;
+use std::time::Duration;
+
+use parhelia_core::api::ServerInfo;
+use parhelia_core::config::Config;
+use parhelia_core::time::Clock;
+use parhelia_server::serve::{Ready, ServeError, ServeOptions, serve};
+use serde_json::json;
+
+use crate::args::{Format, UpArgs, VersionArgs};
+use crate::autostart;
+use crate::context::Context;
+use crate::error::{CliError, Exit, Result};
+use crate::output::text::{self, BOLD, painted, time_utc};
+
+/// How long a server may take to stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) async fn up(ctx: &Context, args: UpArgs) -> Result<()> {
+    if args.on_demand {
+        autostart::detach();
+    }
+    let home = ctx.home()?;
+    crate::client::socket_path(&home)?;
+    let supervisor = std::env::current_exe().map_err(|e| CliError::io("cannot find my own binary", &e))?;
+    let options = ServeOptions {
+        config: configuration(&home, ctx.config()?.as_deref())?,
+        home,
+        listen: args.listen,
+        on_demand: args.on_demand,
+        supervisor,
+    };
+    let announce = |ready: &Ready| {
+        // A server whose output nobody reads serves all the same.
+        let _ = greet(ctx, ready, args.on_demand);
+    };
+    match serve(options, announce).await {
+        Ok(()) => {
+            ctx.out.note("Stopped. The sandboxes are left running; the next server finds them again.");
+            Ok(())
+        }
+        Err(error @ ServeError::AlreadyServed { .. }) => {
+            Err(CliError::new(Exit::Refused, "already_served", error.to_string()))
+        }
+        Err(ServeError::Failed(why)) => Err(CliError::failure("serve_failed", why)),
+    }
+}
+
+fn configuration(home: &Path, asked: Option<&Path>) -> Result<Config> {
+    let usual = home.join("parhelia.toml");
+    let path = asked.unwrap_or(&usual);
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && asked.is_none() => {
+            return Ok(Config::default());
+        }
+        Err(error) => {
+            return Err(CliError::io(format!("cannot read the configuration {}", path.display()), &error));
+        }
+    };
+    Config::parse(&text).map_err(|error| {
+        CliError::new(
+            Exit::Usage,
+            "config",
+            format!("the configuration {} is wrong: {error}", path.display()),
+        )
+    })
+}
+
+fn greet(ctx: &Context, ready: &Ready, on_demand: bool) -> Result<()> {
+    let http = ready.tcp.map(|address| format!("http://{address}"));
+    let data = json!({
+        "instance_id": ready.instance_id,
+        "socket": ready.socket,
+        "http": http,
+        "token_file": ready.token_file,
+    });
+    ctx.out.one(&data, &ready.instance_id, || {
+        let heading = painted("Parhelia is up", BOLD);
+        let mut screen = format!("{heading} (instance {}).\n", ready.instance_id);
+        screen.push_str(&format!("  Socket:      {}\n", ready.socket.display()));
+        match &http {
+            Some(http) => {
+                screen.push_str(&format!("  HTTP:        {http}\n"));
+                screen.push_str(&format!("  Token file:  {}\n", ready.token_file.display()));
+            }
+            None => screen.push_str("  HTTP:        off (see --listen)\n"),
+        }
+        if !on_demand {
+            screen.push_str(FIRST_STEPS);
+        }
+        screen
+    })
+}
+
+const FIRST_STEPS: &str = "
+Try, in another terminal:
+  parhelia containers run -- sleep 600     run something
+  parhelia containers                      see it, its health and its cost
+  parhelia containers watch                see it live
+
+Ctrl-C stops this server. The sandboxes are left running.
+";
+
+pub(super) async fn down(ctx: &Context) -> Result<()> {
+    let client = ctx.client_of_running()?;
+    if !client.shut_down().await? {
+        return told(ctx, false, &format!("No server is running at {}.", client.place()));
+    }
+    let deadline = ctx.clock.monotonic() + STOP_PATIENCE;
+    while client.is_served().await? {
+        if ctx.clock.monotonic() > deadline {
+            let message = format!("the server has not stopped within {} seconds", STOP_PATIENCE.as_secs());
+            return Err(CliError::timeout(message).fix("its log says why: server.log in the home"));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    told(ctx, true, "Server stopped. The sandboxes keep running; the next server finds them again.")
+}
+
+fn told(ctx: &Context, stopped: bool, words: &str) -> Result<()> {
+    match ctx.out.format() {
+        Format::Name => Ok(()),
+        _ => ctx.out.one(&json!({ "stopped": stopped }), "", || format!("{words}\n")),
+    }
+}
+
+pub(super) async fn info(ctx: &Context) -> Result<()> {
+    let client = ctx.client()?;
+    let info: ServerInfo = client.get("/server", &[]).await?;
+    ctx.out.one(&info, &info.instance_id, || screen(&info, client.place()))
+}
+
+fn screen(info: &ServerInfo, place: &str) -> String {
+    let kind = if info.on_demand { "on demand (leaves when idle)" } else { "until stopped" };
+    let epoch = info.epoch.to_string();
+    let started = time_utc(info.started_at);
+    let rows = [
+        ("Version", info.version.as_str()),
+        ("Asked at", place),
+        ("HTTP", info.listen.as_deref().unwrap_or("off")),
+        ("Instance", &info.instance_id),
+        ("Home", &info.home),
+        ("Home id", &info.home_id),
+        ("Owner", &info.owner_id),
+        ("Epoch", &epoch),
+        ("Started", &started),
+        ("Runs", kind),
+        ("Providers", &info.providers.join(", ")),
+    ]
+    .map(|(label, value)| format!("  {:<11} {}\n", format!("{label}:"), text::clean(value)));
+    format!("Server\n{}", rows.concat())
+}
+
+pub(super) async fn version(ctx: &Context, args: VersionArgs) -> Result<()> {
+    let own = env!("CARGO_PKG_VERSION");
+    if !args.server {
+        return ctx.out.one(&json!({ "client": own }), own, || format!("parhelia {own}\n"));
+    }
+    let server: Option<String> = match ctx.client_of_running()?.get::<ServerInfo>("/server", &[]).await {
+        Ok(info) => Some(info.version),
+        Err(error) if error.code == "no_server" => None,
+        Err(error) => return Err(error),
+    };
+    ctx.out.one(&json!({ "client": own, "server": server }), own, || {
+        let of_server = server.as_deref().map_or_else(|| "not running".to_owned(), text::clean);
+        format!("parhelia {own}\nserver   {of_server}\n")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_of_the_home_is_optional_and_one_that_was_named_is_not() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(configuration(home.path(), None).unwrap(), Config::default());
+        let named = home.path().join("other.toml");
+        assert_eq!(configuration(home.path(), Some(&named)).unwrap_err().exit, Exit::Failure);
+        std::fs::write(home.path().join("parhelia.toml"), "[reconciler]\npoll_interval_seconds = 0\n")
+            .unwrap();
+        let error = configuration(home.path(), None).unwrap_err();
+        assert_eq!((error.exit, error.code.as_str()), (Exit::Usage, "config"));
+        assert!(error.message.contains("poll_interval_seconds = 0 is out of range"), "{}", error.message);
+    }
+}
