@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::args::{Format, UpArgs, VersionArgs};
 use crate::autostart;
 use crate::context::Context;
+use crate::client::Client;
 use crate::error::{CliError, Exit, Result};
 use crate::output::text::{self, BOLD, painted, time_utc};
 
@@ -36,6 +37,9 @@ pub(super) async fn up(ctx: &Context, args: UpArgs) -> Result<()> {
         // A server whose output nobody reads serves all the same.
         let _ = greet(ctx, ready, args.on_demand);
     };
+    if !args.on_demand {
+        replace_on_demand(ctx).await?;
+    }
     match serve(options, announce).await {
         Ok(()) => {
             ctx.out.note("Stopped. The sandboxes are left running; the next server finds them again.");
@@ -44,7 +48,10 @@ pub(super) async fn up(ctx: &Context, args: UpArgs) -> Result<()> {
         Err(error @ ServeError::AlreadyServed { .. }) => {
             Err(CliError::new(Exit::Refused, "already_served", error.to_string()))
         }
-        Err(ServeError::Failed(why)) => Err(CliError::failure("serve_failed", why)),
+        Err(error @ (ServeError::NotLoopback { .. } | ServeError::BadAddress { .. })) => {
+            Err(CliError::new(Exit::Usage, "listen", error.to_string()))
+        }
+        Err(error) => Err(CliError::failure("serve_failed", error.to_string())),
     }
 }
 
@@ -104,11 +111,30 @@ Try, in another terminal:
 Ctrl-C stops this server. The sandboxes are left running.
 ";
 
+/// A server that a command started on demand makes way for one that somebody asked for.
+async fn replace_on_demand(ctx: &Context) -> Result<()> {
+    let client = Client::local(&ctx.home()?, None, ctx.clock)?;
+    match client.get::<ServerInfo>("/server", &[]).await {
+        Ok(info) if info.on_demand => {
+            ctx.out.note("Taking over from the server that was started on demand.");
+            client.shut_down().await?;
+            until_stopped(ctx, &client).await
+        }
+        // No server, or one that stays; `serve` says what there is to say about that.
+        _ => Ok(()),
+    }
+}
+
 pub(super) async fn down(ctx: &Context) -> Result<()> {
     let client = ctx.client_of_running()?;
     if !client.shut_down().await? {
         return told(ctx, false, &format!("No server is running at {}.", client.place()));
     }
+    until_stopped(ctx, &client).await?;
+    told(ctx, true, "Server stopped. The sandboxes keep running; the next server finds them again.")
+}
+
+async fn until_stopped(ctx: &Context, client: &Client) -> Result<()> {
     let deadline = ctx.clock.monotonic() + STOP_PATIENCE;
     while client.is_served().await? {
         if ctx.clock.monotonic() > deadline {
@@ -117,7 +143,7 @@ pub(super) async fn down(ctx: &Context) -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    told(ctx, true, "Server stopped. The sandboxes keep running; the next server finds them again.")
+    Ok(())
 }
 
 fn told(ctx: &Context, stopped: bool, words: &str) -> Result<()> {

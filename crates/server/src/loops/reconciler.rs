@@ -13,7 +13,7 @@ use parhelia_core::cost::Prices;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::ids::ContainerId;
 use parhelia_core::reconcile::{Action, Answer, Inspected, Observed, Plan, Tracked, View, plan};
-use parhelia_core::sandbox::Inspection;
+use parhelia_core::sandbox::{Inspection, Phase};
 use parhelia_core::state::{ContainerState, TerminationReason};
 use parhelia_providers::{CreateError, Provider, SandboxRef};
 use parhelia_store::{CycleOutcome, NewContainer, NewCycle, StoreError};
@@ -89,7 +89,9 @@ impl Reconciler {
         let mut rows = store.tracked(self.provider.name()).await?;
         if let Answer::Listed(listing) = &answer {
             let known: HashSet<&str> = rows.iter().filter_map(|r| r.sandbox_id.as_deref()).collect();
-            let strangers = listing.sandboxes.iter().filter(|s| s.phase.is_alive() && !known.contains(s.sandbox_id.as_str()));
+            let strangers = listing.sandboxes.iter().filter(|s| {
+                !matches!(s.phase, Phase::Exited(_)) && !known.contains(s.sandbox_id.as_str())
+            });
             let (ids, sandbox_ids): (Vec<_>, Vec<_>) =
                 strangers.map(|s| (s.tags.container.clone(), s.sandbox_id.clone())).unzip();
             if !ids.is_empty() {
