@@ -37,6 +37,12 @@ pub fn plus_seconds(at: Timestamp, seconds: i64) -> Timestamp {
     at.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
 }
 
+/// `at + seconds`, for a wait that began at `at`. A beginning in the future means that the clock was set
+/// back: nobody knows how long ago it was, and nobody waits an hour because of it.
+pub fn due_at(at: Timestamp, seconds: i64, now: Timestamp) -> Timestamp {
+    if at > now { now } else { plus_seconds(at, seconds) }
+}
+
 /// `2h 15m`, `45m`, `30s`, `3d 4h`: the two largest units, as on the seed's screens.
 pub fn human_age(seconds: f64) -> String {
     let s = seconds.max(0.0) as u64;
@@ -64,6 +70,13 @@ mod tests {
     fn millis_are_cut_not_rounded() {
         let at: Timestamp = "2026-01-21T14:30:00.123999Z".parse().unwrap();
         assert_eq!(to_text(to_millis(at)), "2026-01-21T14:30:00.123Z");
+    }
+
+    #[test]
+    fn a_wait_that_began_in_the_future_is_over() {
+        let now: Timestamp = "2026-01-21T14:30:00Z".parse().unwrap();
+        assert_eq!(due_at(plus_seconds(now, -5), 30, now), plus_seconds(now, 25));
+        assert_eq!(due_at(plus_seconds(now, 3600), 30, now), now);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 //! program runs.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -147,6 +149,27 @@ impl World {
         sandbox
     }
 
+    /// Reads the world in a file, changes it and writes it back, as one step for everybody who comes this
+    /// way: neither a test nor the provider loses what the other did meanwhile.
+    pub fn change_file<T>(path: &Path, change: impl FnOnce(&mut World) -> T) -> io::Result<T> {
+        let _ours = locked_beside(path)?;
+        let mut world = Self::read(path)?;
+        let answer = change(&mut world);
+        world.write(path)?;
+        Ok(answer)
+    }
+
+    fn read(path: &Path) -> io::Result<World> {
+        serde_json::from_str(&std::fs::read_to_string(path)?).map_err(io::Error::other)
+    }
+
+    /// Never seen half written.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let temp = path.with_extension("tmp");
+        std::fs::write(&temp, serde_json::to_string_pretty(self).map_err(io::Error::other)?)?;
+        std::fs::rename(&temp, path)
+    }
+
     /// What the engine that answers now has.
     fn here(&self, now: Timestamp) -> impl Iterator<Item = (usize, &FakeSandbox)> {
         let of_engine = |s: &FakeSandbox| s.engine.is_empty() || s.engine == self.identity;
@@ -165,6 +188,13 @@ impl World {
         });
         found.map(|(at, _)| at)
     }
+}
+
+/// Held until it is dropped.
+fn locked_beside(path: &Path) -> io::Result<File> {
+    let lock = File::create(path.with_extension("lock"))?;
+    lock.lock()?;
+    Ok(lock)
 }
 
 impl FakeSandbox {
@@ -202,7 +232,7 @@ impl FakeSandbox {
 #[derive(Debug, Clone)]
 enum Place {
     Memory,
-    /// Read before and written after every call, so that another process can change it in between.
+    /// Read at every call and changed under a lock, so that another process can change it in between.
     File(PathBuf),
 }
 
@@ -235,29 +265,28 @@ impl FakeProvider {
         self.hint.notify_one();
     }
 
+    /// The world of this moment.
     fn load(&self) -> Result<(), ProviderError> {
-        let Place::File(path) = &self.place else { return Ok(()) };
-        let text = std::fs::read_to_string(path).map_err(|e| {
-            ProviderError::Unreachable(format!("cannot read the fake world {}: {e}", path.display()))
-        })?;
-        let world = serde_json::from_str(&text).map_err(|e| {
-            ProviderError::Unreachable(format!("the fake world {} is not valid: {e}", path.display()))
-        })?;
-        *self.world() = world;
+        if let Place::File(path) = &self.place {
+            let mut world = self.world();
+            *world = World::read(path).map_err(|e| unusable(path, &e))?;
+        }
         Ok(())
     }
 
-    /// Only the effects are written back, never the faults that a test may have changed meanwhile.
-    fn save(&self) -> Result<(), ProviderError> {
-        let Place::File(path) = &self.place else { return Ok(()) };
-        let failed = |e: std::io::Error| {
-            ProviderError::Unreachable(format!("cannot write the fake world {}: {e}", path.display()))
-        };
-        let text = serde_json::to_string_pretty(&*self.world())
-            .map_err(|e| ProviderError::Unreachable(format!("cannot write the fake world: {e}")))?;
-        let temp = path.with_extension("tmp");
-        std::fs::write(&temp, text).map_err(failed)?;
-        std::fs::rename(&temp, path).map_err(failed)
+    fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> Result<T, ProviderError> {
+        let mut held = self.world();
+        match &self.place {
+            Place::Memory => Ok(change(&mut held)),
+            Place::File(path) => {
+                let done = World::change_file(path, |world| {
+                    let answer = change(world);
+                    *held = world.clone();
+                    answer
+                });
+                done.map_err(|e| unusable(path, &e))
+            }
+        }
     }
 
     async fn enter(&self) -> Result<Faults, ProviderError> {
@@ -268,6 +297,10 @@ impl FakeProvider {
         }
         Ok(faults)
     }
+}
+
+fn unusable(path: &Path, error: &io::Error) -> ProviderError {
+    ProviderError::Unreachable(format!("the fake world {} cannot be used: {error}", path.display()))
 }
 
 fn broken() -> ProviderError {
@@ -341,15 +374,14 @@ impl Provider for FakeProvider {
             CreateFault::Late(seconds) => plus_seconds(now, seconds),
             _ => now,
         };
-        let made = {
-            let mut world = self.world();
+        let made = self.change(|world| {
             let named = world.sandboxes.iter().find(|s| s.tags.container == spec.container_id).cloned();
             match named.filter(|_| world.create_is_idempotent) {
                 Some(existing) => existing,
                 None => world.start(spec, now, visible_at),
             }
-        };
-        self.save().map_err(|e| CreateError::Unknown(e.to_string()))?;
+        });
+        let made = made.map_err(|e| CreateError::Unknown(e.to_string()))?;
         match faults.create {
             CreateFault::LostAfter | CreateFault::Late(_) => lost(),
             _ => Ok(made.seen()),
@@ -364,8 +396,7 @@ impl Provider for FakeProvider {
             StopFault::None | StopFault::LostAfter => {}
         }
         let now = self.clock.now();
-        {
-            let mut world = self.world();
+        self.change(|world| {
             if let Some(at) = world.find(sandbox, now) {
                 let found = &mut world.sandboxes[at];
                 if found.ended_at.is_none() {
@@ -374,8 +405,7 @@ impl Provider for FakeProvider {
                     *world.stops.entry(id).or_default() += 1;
                 }
             }
-        }
-        self.save()?;
+        })?;
         match faults.stop {
             StopFault::LostAfter => Err(broken()),
             _ => Ok(()),

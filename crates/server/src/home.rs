@@ -15,9 +15,13 @@ const SOCKET_PATH_BYTES: usize = 107;
 
 #[derive(Debug, Error)]
 pub enum HomeError {
-    #[error("cannot use the home {path}: {source}. Check its owner and free space, or choose another with PARHELIA_HOME")]
+    #[error(
+        "cannot use the home {path}: {source}. Check its owner and free space, or choose another with PARHELIA_HOME"
+    )]
     Unusable { path: PathBuf, source: io::Error },
-    #[error("the socket path {path} is {length} bytes long and the system allows {SOCKET_PATH_BYTES}: choose a shorter PARHELIA_HOME")]
+    #[error(
+        "the socket path {path} is {length} bytes long and the system allows {SOCKET_PATH_BYTES}: choose a shorter PARHELIA_HOME"
+    )]
     TooLong { path: PathBuf, length: usize },
     #[error("another server already serves {path}: use it, or end it with 'parhelia down'")]
     Taken { path: PathBuf },
@@ -79,8 +83,13 @@ impl Home {
     pub fn lock(&self) -> Result<ServerLock, HomeError> {
         let path = self.path.join("server.lock");
         let unusable = |source: io::Error| HomeError::Unusable { path: path.clone(), source };
-        let file =
-            OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(unusable)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(unusable)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(ServerLock(file)),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(HomeError::Taken { path: self.path.clone() }),

@@ -71,7 +71,9 @@ pub enum ServeError {
     Store(#[from] StoreError),
     #[error("cannot listen on {address}: {reason}")]
     Listen { address: String, reason: String },
-    #[error("{address} is reachable from other machines, and this server has no TLS: listen on a loopback address such as 127.0.0.1:7717")]
+    #[error(
+        "{address} is reachable from other machines, and this server has no TLS: listen on a loopback address such as 127.0.0.1:7717"
+    )]
     NotLoopback { address: SocketAddr },
     #[error("'{text}' is not an address: write it as 127.0.0.1:7717")]
     BadAddress { text: String },
@@ -148,7 +150,12 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let ring = app.stop.clone();
     let doors = open_doors(app, socket, tcp, &token, &context.config, &stopping);
     info!(home = %home.path.display(), instance = %led.instance_id, epoch = led.fence.epoch, "serving");
-    on_ready(&Ready { socket: home.socket(), tcp: bound, token_file: home.token_file(), instance_id: led.instance_id });
+    on_ready(&Ready {
+        socket: home.socket(),
+        tcp: bound,
+        token_file: home.token_file(),
+        instance_id: led.instance_id,
+    });
 
     let fenced = wait_for_end(&options, &service, &ring, &mut loops).await;
     let _ = stop.send(true);
@@ -158,8 +165,9 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     if fenced {
         return Err(ServeError::Fenced);
     }
-    let event = NewEvent::new(EventType::ServerStopped, Source::System, "Server stopped; the sandboxes go on")
-        .details(json!({ "owner_id": led.fence.owner_id, "epoch": led.fence.epoch }));
+    let event =
+        NewEvent::new(EventType::ServerStopped, Source::System, "Server stopped; the sandboxes go on")
+            .details(json!({ "owner_id": led.fence.owner_id, "epoch": led.fence.epoch }));
     store.end_owner(&led.fence.owner_id, clock.now(), event).await?;
     store.close().await?;
     info!("stopped; the sandboxes go on");
@@ -205,7 +213,12 @@ struct Led {
 }
 
 /// Takes the lead under a new epoch: whatever an earlier server still had in flight is refused from here on.
-async fn lead(store: &Store, home: &Home, clock: &Arc<dyn Clock>, entropy: &Arc<dyn Entropy>) -> Result<Led, ServeError> {
+async fn lead(
+    store: &Store,
+    home: &Home,
+    clock: &Arc<dyn Clock>,
+    entropy: &Arc<dyn Entropy>,
+) -> Result<Led, ServeError> {
     let now = clock.now();
     let instance_id = store.this_instance(&entropy.uuid(), now).await?;
     let owner_id = entropy.uuid();
@@ -215,7 +228,10 @@ async fn lead(store: &Store, home: &Home, clock: &Arc<dyn Clock>, entropy: &Arc<
             id: owner_id.clone(),
             home_id: home.id.clone(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned(),
+            boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id")
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
             epoch: 0,
             started_at: now,
             lease_until,

@@ -124,7 +124,12 @@ impl Provider for MortalProvider {
         told
     }
 
-    async fn logs(&self, sandbox: &SandboxRef, offset: u64, max_bytes: usize) -> Result<LogChunk, ProviderError> {
+    async fn logs(
+        &self,
+        sandbox: &SandboxRef,
+        offset: u64,
+        max_bytes: usize,
+    ) -> Result<LogChunk, ProviderError> {
         self.inner.logs(sandbox, offset, max_bytes).await
     }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
-use parhelia_core::container::Container;
 use parhelia_core::event::Event;
+use parhelia_core::reconcile::Tracked;
 use parhelia_core::state::{ContainerState, Desired};
 use parhelia_core::time::seconds_between;
 use parhelia_providers::fake::World;
@@ -40,16 +40,17 @@ impl Witness {
     pub(crate) fn check(
         &mut self,
         world: &World,
-        rows: &[Container],
+        rows: &[Tracked],
         instance: &str,
         listable_since: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<(), String> {
-        let by_sandbox: HashMap<&str, &Container> =
+        let by_sandbox: HashMap<&str, &Tracked> =
             rows.iter().filter_map(|r| Some((r.sandbox_id.as_deref()?, r))).collect();
         self.every_change_is_told(rows)?;
         self.nothing_stays_unseen(world, &by_sandbox, instance, listable_since, now)?;
         self.only_the_unwanted_end(world, &by_sandbox, instance)?;
+        no_living_one_is_buried(world, &by_sandbox)?;
         for (id, starts) in &world.starts {
             if *starts > 1 {
                 return Err(format!("{id} was started {starts} times for one intent"));
@@ -58,7 +59,7 @@ impl Witness {
         Ok(())
     }
 
-    fn every_change_is_told(&self, rows: &[Container]) -> Result<(), String> {
+    fn every_change_is_told(&self, rows: &[Tracked]) -> Result<(), String> {
         for row in rows {
             let told = self.told.get(row.id.as_str()).map(String::as_str);
             if told != Some(row.state.as_str()) {
@@ -71,7 +72,7 @@ impl Witness {
     fn nothing_stays_unseen(
         &mut self,
         world: &World,
-        by_sandbox: &HashMap<&str, &Container>,
+        by_sandbox: &HashMap<&str, &Tracked>,
         instance: &str,
         listable_since: Option<Timestamp>,
         now: Timestamp,
@@ -84,7 +85,10 @@ impl Witness {
             let since = since.max(listable).max(sandbox.visible_at);
             if seconds_between(since, now) > UNSEEN_SECONDS {
                 let record = by_sandbox.get(sandbox.sandbox_id.as_str()).map(|r| r.state);
-                return Err(format!("{} is alive and recorded as {record:?} since {since}", sandbox.sandbox_id));
+                return Err(format!(
+                    "{} is alive and recorded as {record:?} since {since}",
+                    sandbox.sandbox_id
+                ));
             }
             still.insert(sandbox.sandbox_id.clone(), since);
         }
@@ -95,7 +99,7 @@ impl Witness {
     fn only_the_unwanted_end(
         &mut self,
         world: &World,
-        by_sandbox: &HashMap<&str, &Container>,
+        by_sandbox: &HashMap<&str, &Tracked>,
         instance: &str,
     ) -> Result<(), String> {
         for id in world.stops.keys().filter(|id| !self.stopped.contains(*id)).cloned().collect::<Vec<_>>() {
@@ -114,14 +118,28 @@ impl Witness {
     }
 }
 
+/// The fake's inspections tell the truth or fail: so nothing alive is ever recorded as terminated.
+fn no_living_one_is_buried(world: &World, by_sandbox: &HashMap<&str, &Tracked>) -> Result<(), String> {
+    for sandbox in world.sandboxes.iter().filter(|s| s.ended_at.is_none() && !s.removed) {
+        if let Some(row) = by_sandbox.get(sandbox.sandbox_id.as_str())
+            && !row.state.is_active()
+        {
+            return Err(format!("{} is alive and {} is recorded as terminated", sandbox.sandbox_id, row.id));
+        }
+    }
+    Ok(())
+}
+
 /// After everything has healed: what was to end has ended, and the record agrees with the world.
-pub(crate) fn settled(world: &World, rows: &[Container], now: Timestamp) -> Result<(), String> {
+pub(crate) fn settled(world: &World, rows: &[Tracked], now: Timestamp) -> Result<(), String> {
     let alive: HashSet<&str> = world.alive(now).map(|s| s.sandbox_id.as_str()).collect();
     // What another engine has cannot be settled while that engine is away.
     for row in rows.iter().filter(|r| r.provider_identity.as_deref().is_none_or(|i| i == world.identity)) {
         let here = row.sandbox_id.as_deref().is_some_and(|s| alive.contains(s));
-        if row.desired == Desired::Terminated && row.state != ContainerState::Terminated {
-            return Err(format!("{} should be terminated and is {}", row.id, row.state));
+        // A policy may have asked for its end only just now.
+        let asked_long_ago = row.desired_at.is_none_or(|at| seconds_between(at, now).abs() > 60.0);
+        if row.desired == Desired::Terminated && asked_long_ago && row.state != ContainerState::Terminated {
+            return Err(format!("{} should be terminated and is {}: {row:?}", row.id, row.state));
         }
         if here != (row.state != ContainerState::Terminated) {
             let sandbox = if here { "alive" } else { "gone" };

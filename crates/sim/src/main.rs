@@ -30,12 +30,18 @@ fn main() -> std::process::ExitCode {
         crashes += outcome.crashes;
         steps += outcome.steps;
         if let Some(broken) = outcome.broken {
-            println!("seed {seed} broke after {:.1} simulated hours: {broken}", outcome.simulated_seconds as f64 / 3600.0);
+            println!(
+                "seed {seed} broke after {:.1} simulated hours: {broken}",
+                outcome.simulated_seconds as f64 / 3600.0
+            );
             println!("\nreplay: cargo run -p parhelia-sim -- --from {seed} --seeds 1 --hours {}", args.hours);
             return std::process::ExitCode::FAILURE;
         }
     }
     let hours = seconds as f64 / 3600.0;
-    println!("{hours:.0} simulated hours in {} worlds: {steps} steps, {faults} faults, {crashes} crashes, no invariant broken", args.seeds);
+    println!(
+        "{hours:.0} simulated hours in {} worlds: {steps} steps, {faults} faults, {crashes} crashes, no invariant broken",
+        args.seeds
+    );
     std::process::ExitCode::SUCCESS
 }

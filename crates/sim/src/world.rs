@@ -1,20 +1,24 @@
 //! One seed: what happens, in which order, and what is checked after each step.
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use parhelia_core::config::Config;
-use parhelia_core::container::Container;
 use parhelia_core::event::{Event, EventType, NewEvent, Source};
+use parhelia_core::ids::ContainerId;
+use parhelia_core::reconcile::Tracked;
 use parhelia_core::sandbox::SandboxSpec;
 use parhelia_core::state::{ContainerState, TerminationReason};
 use parhelia_core::time::{Clock, plus_seconds};
-use parhelia_providers::fake::{CreateFault, FakeProvider, Faults, InspectFault, ListFault, StopFault, World};
+use parhelia_providers::fake::{
+    CreateFault, FakeProvider, Faults, InspectFault, ListFault, StopFault, World,
+};
 use parhelia_server::entropy::Entropy;
 use parhelia_server::loops::Context;
 use parhelia_server::loops::reconciler::Reconciler;
-use parhelia_store::{ContainerFilter, EventFilter, Fence, NewContainer, Owner, Store, StoreError, sqlite};
+use parhelia_store::{EventFilter, Fence, NewContainer, Owner, Store, StoreError, sqlite};
 
 use crate::edge::{Dice, SimClock};
 use crate::interrupt::{MortalDatabase, MortalProvider, die_after};
@@ -55,6 +59,8 @@ struct Sim {
     sleeper: Option<Reconciler>,
     witness: Witness,
     heard_until: i64,
+    /// Every row as last read: the active ones are read anew each time, a terminated one when it becomes so.
+    rows: BTreeMap<ContainerId, Tracked>,
     listable_since: Option<Timestamp>,
     outcome: Outcome,
 }
@@ -66,7 +72,10 @@ pub fn run(settings: Settings) -> Outcome {
         Ok(runtime) => runtime.block_on(async {
             match Sim::new(settings).await {
                 Ok(mut sim) => sim.live().await,
-                Err(e) => Outcome { broken: Some(format!("the world could not be made: {e}")), ..Outcome::default() },
+                Err(e) => Outcome {
+                    broken: Some(format!("the world could not be made: {e}")),
+                    ..Outcome::default()
+                },
             }
         }),
         Err(e) => Outcome { broken: Some(format!("no runtime: {e}")), ..Outcome::default() },
@@ -99,6 +108,7 @@ impl Sim {
             sleeper: None,
             witness: Witness::default(),
             heard_until: 0,
+            rows: BTreeMap::new(),
             listable_since: None,
             outcome: Outcome::default(),
         };
@@ -126,7 +136,15 @@ impl Sim {
             .await?;
         let epoch = self.store.take_leadership(&owner_id, lease_until, now, true).await?;
         let fence = Fence { owner_id, epoch };
-        let next = reconciler(self.settings, &self.store, &fence, &self.config, &self.clock, &self.dice, &self.provider);
+        let next = reconciler(
+            self.settings,
+            &self.store,
+            &fence,
+            &self.config,
+            &self.clock,
+            &self.dice,
+            &self.provider,
+        );
         let old = std::mem::replace(&mut self.server, next);
         self.sleeper = self.dice.chance(50).then_some(old);
         Ok(())
@@ -146,6 +164,7 @@ impl Sim {
         {
             self.fail(e).await;
         }
+        self.heard_until = 0;
         if let Ok(events) = self.recent(i64::MAX).await {
             self.outcome.history = events.iter().map(line).collect();
         }
@@ -221,8 +240,7 @@ impl Sim {
     }
 
     async fn unwant_one(&mut self) -> Result<(), StoreError> {
-        let rows = self.rows().await?;
-        let active: Vec<_> = rows.iter().filter(|r| r.state.is_active()).collect();
+        let active: Vec<_> = self.rows.values().filter(|r| r.state.is_active()).collect();
         if active.is_empty() {
             return Ok(());
         }
@@ -269,7 +287,14 @@ impl Sim {
 
     fn misbehave(&mut self) {
         self.outcome.faults += 1;
-        let list = [ListFault::None, ListFault::Error, ListFault::Hang, ListFault::Empty, ListFault::Half, ListFault::Partial];
+        let list = [
+            ListFault::None,
+            ListFault::Error,
+            ListFault::Hang,
+            ListFault::Empty,
+            ListFault::Half,
+            ListFault::Partial,
+        ];
         let inspect = [InspectFault::None, InspectFault::None, InspectFault::Error, InspectFault::Hang];
         let create = [
             CreateFault::None,
@@ -317,7 +342,7 @@ impl Sim {
         let events = self.recent(i64::MAX).await.map_err(|e| e.to_string())?;
         self.heard_until = events.last().map_or(self.heard_until, |e| e.id);
         self.witness.hear(&events);
-        let rows = self.rows().await.map_err(|e| e.to_string())?;
+        let rows = self.read_rows().await.map_err(|e| e.to_string())?;
         let now = self.clock.now();
         self.witness.check(&self.provider.world(), &rows, INSTANCE, self.listable_since, now)
     }
@@ -327,21 +352,31 @@ impl Sim {
         self.provider.world().identity = "engine-1".into();
         self.set_faults(Faults::default());
         self.sleeper = None;
-        for _ in 0..360 {
-            self.clock.advance(5_000);
+        for _ in 0..180 {
+            self.clock.advance(10_000);
             self.server.pass("heal").await.map_err(|e| e.to_string())?;
             self.check().await?;
         }
-        let rows = self.rows().await.map_err(|e| e.to_string())?;
+        let rows = self.read_rows().await.map_err(|e| e.to_string())?;
         settled(&self.provider.world(), &rows, self.clock.now())
     }
 
-    async fn rows(&self) -> Result<Vec<Container>, StoreError> {
-        self.store.containers(&ContainerFilter::default()).await
+    async fn read_rows(&mut self) -> Result<Vec<Tracked>, StoreError> {
+        let active = self.store.tracked("fake").await?;
+        let mut ended: Vec<ContainerId> =
+            self.rows.values().filter(|r| r.state.is_active()).map(|r| r.id.clone()).collect();
+        let still: HashSet<&ContainerId> = active.iter().map(|r| &r.id).collect();
+        ended.retain(|id| !still.contains(id));
+        let ended = self.store.tracked_by_ids("fake", &ended, &[]).await?;
+        for row in active.into_iter().chain(ended) {
+            self.rows.insert(row.id.clone(), row);
+        }
+        Ok(self.rows.values().cloned().collect())
     }
 
     async fn recent(&self, limit: i64) -> Result<Vec<Event>, StoreError> {
-        let filter = EventFilter { after_id: Some(self.heard_until), limit: Some(limit), ..EventFilter::default() };
+        let filter =
+            EventFilter { after_id: Some(self.heard_until), limit: Some(limit), ..EventFilter::default() };
         self.store.events(&filter).await
     }
 

@@ -1,5 +1,6 @@
--- History over a span of time, newest first. $1 container, $2 task, $3 session, $4 type, $5 source, [$6,
--- $7) time, after id $8, at most $9.
+-- History over a span of time, newest first, in the order of the ids: a clock that was set back must not
+-- turn the history round. It sorts what is in the span, so it is only used when there is one. $1 container,
+-- $2 task, $3 session, $4 type, $5 source, [$6, $7) time, after id $8, at most $9.
 SELECT id, timestamp, event_type, container_id, worker_id, task_id, session_id, old_value, new_value, message,
        details, source
 FROM events
@@ -11,5 +12,5 @@ WHERE id > $8
   AND (CAST($3 AS TEXT) IS NULL OR session_id = $3)
   AND (CAST($4 AS TEXT) IS NULL OR event_type = $4)
   AND (CAST($5 AS TEXT) IS NULL OR source = $5)
-ORDER BY timestamp DESC, id DESC
+ORDER BY id DESC
 LIMIT $9

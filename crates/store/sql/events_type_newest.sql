@@ -11,5 +11,5 @@ WHERE event_type = $4
   AND (CAST($2 AS TEXT) IS NULL OR task_id = $2)
   AND (CAST($3 AS TEXT) IS NULL OR session_id = $3)
   AND (CAST($5 AS TEXT) IS NULL OR source = $5)
-ORDER BY timestamp DESC, id DESC
+ORDER BY id DESC
 LIMIT $9

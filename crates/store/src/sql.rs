@@ -62,6 +62,7 @@ statements! {
     DESIRE_TERMINATION = "desire_termination",
     EVENT = "event",
     EVENTS_AFTER = "events_after",
+    EVENTS_BEFORE = "events_before",
     EVENTS_CONTAINER_NEWEST = "events_container_newest",
     EVENTS_CONTAINER_OLDEST = "events_container_oldest",
     EVENTS_DELETE = "events_delete",

@@ -195,6 +195,16 @@ async fn events_are_found_by_every_field_in_both_directions() {
         assert_eq!(s.events(&two).await.unwrap().last().unwrap().id, 2);
         let newest = s.events(&EventFilter { newest_first: true, ..two }).await.unwrap();
         assert_eq!((newest[0].id, newest[0].details["t"].as_i64()), (6, Some(5)));
+
+        // A clock that was set back does not turn the history round.
+        let late = about(EventType::ContainerStopped, &a);
+        assert_eq!(s.append_events(vec![late], at(1)).await.unwrap(), [7]);
+        assert_eq!(found(all()).await, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(
+            found(EventFilter { event_type: Some(EventType::ContainerStopped), ..all() }).await,
+            [5, 6, 7]
+        );
+        assert_eq!(found(EventFilter { since: Some(at(1)), until: Some(at(3)), ..all() }).await, [2, 3, 7]);
     }
 }
 

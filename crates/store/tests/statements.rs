@@ -58,28 +58,30 @@ async fn hot_statements_never_scan_a_table_nor_sort_one() {
         (&sql::OBSERVE, "(id=?)"),
         (&sql::APPLY_HEALTH, "(id=?)"),
         (&sql::EVENTS_AFTER, "INTEGER PRIMARY KEY (rowid>?)"),
+        (&sql::EVENTS_BEFORE, "INTEGER PRIMARY KEY (rowid>?)"),
         (&sql::EVENTS_OLDEST, "idx_events_timestamp (timestamp>? AND timestamp<?)"),
         (&sql::EVENTS_NEWEST, "idx_events_timestamp (timestamp>? AND timestamp<?)"),
         (&sql::EVENTS_CONTAINER_OLDEST, "idx_events_container (container_id=?"),
         (&sql::EVENTS_CONTAINER_NEWEST, "idx_events_container (container_id=?"),
         (&sql::EVENTS_TASK_OLDEST, "idx_events_task (task_id=?"),
         (&sql::EVENTS_TASK_NEWEST, "idx_events_task (task_id=?"),
-        (
-            &sql::EVENTS_TYPE_OLDEST,
-            "idx_events_type_timestamp (event_type=? AND timestamp>? AND timestamp<?)",
-        ),
-        (
-            &sql::EVENTS_TYPE_NEWEST,
-            "idx_events_type_timestamp (event_type=? AND timestamp>? AND timestamp<?)",
-        ),
+        (&sql::EVENTS_TYPE_OLDEST, "idx_events_type (event_type=? AND rowid>?)"),
+        (&sql::EVENTS_TYPE_NEWEST, "idx_events_type (event_type=? AND rowid>?)"),
         (&sql::EVENTS_DELETE, "idx_events_timestamp (timestamp<?)"),
         (&sql::LAST_EVENT, "SEARCH events"),
         (&sql::CYCLE_OF_PROVIDER, "idx_cycles_provider (provider=?)"),
     ];
-    // What these sort is bounded or small: a batch, one task's containers, the silent ones, one minimum.
-    let may_sort =
-        [&sql::HEARTBEATS_FOLD, &sql::CONTAINERS_OF_TASK, &sql::CONTAINERS_SILENT, &sql::OLDEST_RUNNING]
-            .map(|sql| sql.name);
+    // What these sort is bounded or small: a batch, one task's containers, the silent ones, one minimum,
+    // a span of time.
+    let may_sort = [
+        &sql::HEARTBEATS_FOLD,
+        &sql::CONTAINERS_OF_TASK,
+        &sql::CONTAINERS_SILENT,
+        &sql::OLDEST_RUNNING,
+        &sql::EVENTS_OLDEST,
+        &sql::EVENTS_NEWEST,
+    ]
+    .map(|sql| sql.name);
     let mut wrong = String::new();
     for (sql, index) in hot {
         let lines = plan(&connection, sql);

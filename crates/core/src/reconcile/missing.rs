@@ -8,7 +8,7 @@ use super::{Action, Inspected, Observed, Plan, Tracked, View, Waiting, row, stop
 use crate::event::{EventType, NewEvent, Source};
 use crate::sandbox::{Exit, Listing};
 use crate::state::{ContainerState, Desired, TerminationReason};
-use crate::time::{plus_seconds, seconds_between};
+use crate::time::{due_at, plus_seconds, seconds_between};
 
 /// The breaker opens when more than half of at least this many vanish at once…
 const BREAKER_AT_LEAST: usize = 4;
@@ -118,7 +118,7 @@ fn absent(view: &View<'_>, row: &Tracked, identity: &str, now: Timestamp, plan: 
 /// The provider was asked, the answer was lost, and it says now that it has nothing of that name.
 fn create_unconfirmed(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut Plan) {
     let tried_at = row.create_attempted_at.unwrap_or(row.created_at);
-    let settled_at = plus_seconds(tried_at, view.create_settles_seconds);
+    let settled_at = due_at(tried_at, view.create_settles_seconds, now);
     if settled_at > now {
         plan.busy = true;
         plan.wake(settled_at);
@@ -219,7 +219,7 @@ fn breaker_holds(
     if !agree {
         plan.memory.breaker_agreed = 0;
         plan.memory.breaker_agreed_at = None;
-    } else if plan.memory.breaker_agreed_at.is_none_or(|at| plus_seconds(at, BREAKER_APART_SECONDS) <= now) {
+    } else if plan.memory.breaker_agreed_at.is_none_or(|at| due_at(at, BREAKER_APART_SECONDS, now) <= now) {
         plan.memory.breaker_agreed += 1;
         plan.memory.breaker_agreed_at = Some(now);
     }

@@ -17,10 +17,13 @@ pub(super) fn plan(row: &Tracked, now: Timestamp, plan: &mut Plan) {
     let asked_at = row.desired_at.unwrap_or(now);
     let (next_at, grace_seconds) = match (row.stop_attempts, row.stop_attempted_at) {
         (0, _) | (_, None) => (now, grace),
+        // The clock was set back since: ask again, as politely as the first time.
+        (_, Some(tried_at)) if tried_at > now => (now, grace),
         (n, Some(tried_at)) if row.stop_error.is_some() => {
             (plus_seconds(tried_at, pause(n)), left(asked_at, grace, now))
         }
-        (1, Some(tried_at)) => (plus_seconds(tried_at.max(plus_seconds(asked_at, grace)), MARGIN_SECONDS), 0),
+        // Its grace began when it was told; a later request may have shortened it.
+        (1, Some(tried_at)) => (plus_seconds(tried_at, grace + MARGIN_SECONDS), 0),
         (n, Some(tried_at)) => (plus_seconds(tried_at, pause(n)), 0),
     };
     if next_at <= now {

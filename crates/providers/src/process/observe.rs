@@ -22,6 +22,8 @@ pub(crate) struct Known {
     /// From `spec.json`; its phase is meaningful only when `finished`.
     sandbox: Sandbox,
     finished: bool,
+    /// When its lock was last seen held: it did not end before that, however old its sentinel is.
+    alive_at: Option<Timestamp>,
 }
 
 /// One look at one job.
@@ -41,7 +43,8 @@ enum Look {
 #[derive(Debug)]
 struct Loss {
     rebooted: bool,
-    last_heartbeat: Timestamp,
+    /// It ended after this; nobody can say how long after.
+    last_sign: Timestamp,
 }
 
 pub(crate) fn list(inner: &Inner) -> Result<Listing, ProviderError> {
@@ -156,16 +159,18 @@ fn look_closer(
     known: Option<Known>,
     local: &Result<(), String>,
 ) -> Result<Look, ReadError> {
-    let mut sandbox = match known {
-        Some(known) => known.sandbox,
-        None => from_spec(job, dir)?,
+    let (mut sandbox, mut alive_at) = match known {
+        Some(known) => (known.sandbox, known.alive_at),
+        None => (from_spec(job, dir)?, None),
     };
     if let Some(result) = read_result(dir)? {
         return Ok(Look::Seen(finished(inner, job, sandbox, result)));
     }
     let io = |path: std::path::PathBuf| move |source| ReadError::Io { path, source };
     let state = query(dir, &inner.host, local).map_err(io(dir.alive()))?;
-    if state != LockState::Held {
+    if state == LockState::Held {
+        alive_at = Some(inner.config.clock.now());
+    } else {
         // It may have ended between the two looks, and then its result came before its lock went.
         if let Some(result) = read_result(dir)? {
             return Ok(Look::Seen(finished(inner, job, sandbox, result)));
@@ -191,12 +196,12 @@ fn look_closer(
             }
             let sentinel = read_json::<Sentinel>(&dir.sentinel()).ok().flatten();
             sandbox.started_at = sandbox.started_at.or(sentinel.as_ref().map(|s| s.started_at));
-            let last_heartbeat =
-                sentinel.map_or_else(|| inner.config.clock.now(), |sentinel| sentinel.last_heartbeat);
-            return Ok(Look::Lost(Box::new(sandbox), Loss { rebooted, last_heartbeat }));
+            let beat = sentinel.map(|sentinel| sentinel.last_heartbeat);
+            let last_sign = beat.max(alive_at).unwrap_or_else(|| inner.config.clock.now());
+            return Ok(Look::Lost(Box::new(sandbox), Loss { rebooted, last_sign }));
         }
     }
-    locked(&inner.known).insert(job, Known { sandbox: sandbox.clone(), finished: false });
+    locked(&inner.known).insert(job, Known { sandbox: sandbox.clone(), finished: false, alive_at });
     Ok(Look::Seen(Box::new(sandbox)))
 }
 
@@ -220,7 +225,7 @@ fn settle(mut sandbox: Sandbox, loss: &Loss, alive: &HashMap<String, usize>) -> 
         Phase::Exited(Exit {
             code: None,
             reason,
-            at: Some(loss.last_heartbeat),
+            at: Some(loss.last_sign),
             message: Some(message.to_owned()),
         })
     };
@@ -236,7 +241,7 @@ fn finished(inner: &Inner, job: Uuid, mut sandbox: Sandbox, result: JobResult) -
     };
     let exit = Exit { code: result.exit_code, reason, at: Some(result.ended_at), message };
     sandbox.phase = Phase::Exited(exit);
-    locked(&inner.known).insert(job, Known { sandbox: sandbox.clone(), finished: true });
+    locked(&inner.known).insert(job, Known { sandbox: sandbox.clone(), finished: true, alive_at: None });
     locked(&inner.forced_at).remove(&job);
     Box::new(sandbox)
 }

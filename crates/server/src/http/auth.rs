@@ -33,7 +33,11 @@ pub enum Door {
     Tcp(TokenHash),
 }
 
-pub(super) async fn guard(State((app, door)): State<(App, Door)>, mut request: Request, next: Next) -> Response {
+pub(super) async fn guard(
+    State((app, door)): State<(App, Door)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let caller = match &door {
         Door::Socket => Caller { subject: "local".to_owned() },
         Door::Tcp(hash) => match bearer(&request) {

@@ -4,10 +4,12 @@ use std::str::FromStr;
 
 use axum::RequestExt;
 use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::http::StatusCode;
+use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use parhelia_core::Timestamp;
 use serde::de::DeserializeOwned;
@@ -23,28 +25,47 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
-        let bytes: Bytes = request.extract().await.map_err(|e: axum::extract::rejection::BytesRejection| {
-            match e.into_response().status() {
-                StatusCode::PAYLOAD_TOO_LARGE => Fault::too_large("the body is larger than this server takes"),
-                _ => Fault::bad_request("the body did not arrive whole", "repeat the request"),
-            }
-        })?;
+        let bytes: Bytes =
+            request.extract().await.map_err(|e: axum::extract::rejection::BytesRejection| {
+                match e.into_response().status() {
+                    StatusCode::PAYLOAD_TOO_LARGE => {
+                        Fault::too_large("the body is larger than this server takes")
+                    }
+                    _ => Fault::bad_request("the body did not arrive whole", "repeat the request"),
+                }
+            })?;
         if bytes.is_empty() {
             let empty = serde_json::from_slice(b"{}");
-            return empty.map(Body).map_err(|e| Fault::unprocessable(format!("there is no body: {e}"), "send a JSON object"));
+            return empty
+                .map(Body)
+                .map_err(|e| Fault::unprocessable(format!("there is no body: {e}"), "send a JSON object"));
         }
         if !kind.to_ascii_lowercase().contains("json") {
             return Err(Fault::media_type());
         }
-        serde_json::from_slice(&bytes).map(Body).map_err(|e| {
-            let text = e.to_string();
-            if e.is_data() {
-                Fault::unprocessable(format!("the body does not fit: {text}"), "correct that field and send it again")
-            } else {
-                Fault::bad_request(format!("the body is not valid JSON: {text}"), "correct it and send it again")
-            }
-        })
+        read(&bytes).map(Body)
     }
+}
+
+/// JSON into what is wanted, or which field of it does not fit.
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
+    let invalid = |e: &dyn std::fmt::Display| {
+        Fault::bad_request(format!("the body is not valid JSON: {e}"), "correct it and send it again")
+    };
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|e| match e.inner() {
+        inner if inner.is_data() => misfit("the body", &e),
+        inner => invalid(inner),
+    })?;
+    reader.end().map(|()| value).map_err(|e| invalid(&e))
+}
+
+/// Names the field whose value is of the wrong kind.
+pub(super) fn misfit<E: std::error::Error>(what: &str, error: &serde_path_to_error::Error<E>) -> Fault {
+    let path: String = error.path().to_string().chars().take(100).collect();
+    let place = if path == "." { String::new() } else { format!(" at '{path}'") };
+    let detail = format!("{what} does not fit{place}: {}", error.inner());
+    Fault::unprocessable(detail, "correct that field and send it again")
 }
 
 /// A query string.
@@ -57,9 +78,28 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Ask<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
         match Query::<T>::from_request_parts(parts, state).await {
             Ok(Query(value)) => Ok(Ask(value)),
-            Err(e) => Err(Fault::unprocessable(e.body_text(), "correct that parameter and ask again")),
+            Err(e) => Err(wrong_query(&e)),
         }
     }
+}
+
+fn wrong_query(e: &QueryRejection) -> Fault {
+    Fault::unprocessable(e.body_text(), "correct that parameter and ask again")
+}
+
+/// A query string in which one parameter may stand more than once: its values, and the rest.
+pub(super) fn repeated<T: DeserializeOwned>(uri: &Uri, name: &str) -> Result<(Vec<String>, T), Fault> {
+    let is_it = |part: &&str| part.split('=').next() == Some(name);
+    let (these, rest): (Vec<&str>, Vec<&str>) = uri.query().unwrap_or("").split('&').partition(is_it);
+    let of = |parts: Vec<&str>| {
+        format!("/?{}", parts.join("&")).parse::<Uri>().map_err(|e| {
+            Fault::unprocessable(format!("the query cannot be read: {e}"), "correct it and ask again")
+        })
+    };
+    let Query(pairs) =
+        Query::<Vec<(String, String)>>::try_from_uri(&of(these)?).map_err(|e| wrong_query(&e))?;
+    let Query(rest) = Query::<T>::try_from_uri(&of(rest)?).map_err(|e| wrong_query(&e))?;
+    Ok((pairs.into_iter().map(|(_, value)| value).collect(), rest))
 }
 
 /// `a,b,c` as words of one kind.
@@ -68,14 +108,22 @@ where
     T::Err: std::fmt::Display,
 {
     let parts = text.unwrap_or("").split(',').map(str::trim).filter(|w| !w.is_empty());
-    parts.map(|word| word.parse().map_err(|e: T::Err| Fault::unprocessable(format!("{name}: {e}"), "correct it and ask again"))).collect()
+    parts
+        .map(|word| {
+            word.parse()
+                .map_err(|e: T::Err| Fault::unprocessable(format!("{name}: {e}"), "correct it and ask again"))
+        })
+        .collect()
 }
 
 pub(super) fn moment(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, Fault> {
     text.map(|t| {
         t.parse().map_err(|_| {
             let shown: String = t.chars().take(60).collect();
-            Fault::unprocessable(format!("{name}: '{shown}' is not a moment"), "write it as 2026-01-21T14:30:00Z")
+            Fault::unprocessable(
+                format!("{name}: '{shown}' is not a moment"),
+                "write it as 2026-01-21T14:30:00Z",
+            )
         })
     })
     .transpose()

@@ -1,7 +1,7 @@
 //! The handlers: parse, call, render.
 
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
 use parhelia_core::api::{
@@ -12,7 +12,7 @@ use parhelia_core::api::{
 use parhelia_core::heartbeat::Sample;
 use serde::Deserialize;
 
-use super::extract::{Ask, Body, moment, words};
+use super::extract::{Ask, Body, misfit, moment, repeated, words};
 use super::{App, Fault};
 use crate::service::{Caller, EventQuery, ListQuery, Service};
 
@@ -26,7 +26,6 @@ pub(super) struct ContainersAsk {
     health: Option<String>,
     provider: Option<String>,
     task: Option<String>,
-    label: Option<String>,
     #[serde(default)]
     all: bool,
     #[serde(default)]
@@ -36,17 +35,24 @@ pub(super) struct ContainersAsk {
     offset: usize,
 }
 
-pub(super) async fn containers(State(app): State<App>, Ask(ask): Ask<ContainersAsk>) -> Answer<ContainerList> {
-    let label = ask.label.as_deref().map(|text| {
-        let pair = text.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
-        pair.ok_or_else(|| Fault::unprocessable(format!("label: '{text}' has no '='"), "write it as key=value"))
-    });
+pub(super) async fn containers(State(app): State<App>, uri: Uri) -> Answer<ContainerList> {
+    let (labels, ask): (_, ContainersAsk) = repeated(&uri, "label")?;
+    let labels: Result<_, Fault> = labels
+        .iter()
+        .map(|text| {
+            let pair = text.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned()));
+            let shown: String = text.chars().take(60).collect();
+            pair.ok_or_else(|| {
+                Fault::unprocessable(format!("label: '{shown}' has no '='"), "write it as key=value")
+            })
+        })
+        .collect();
     let query = ListQuery {
         states: words("state", ask.state.as_deref())?,
         health: words("health", ask.health.as_deref())?,
         provider: ask.provider,
         task: ask.task,
-        label: label.transpose()?,
+        labels: labels?,
         all: ask.all,
         orphans: ask.orphans,
         limit: ask.limit,
@@ -114,11 +120,15 @@ pub(super) async fn logs(
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(HEADER_LOG_OFFSET, HeaderValue::from(chunk.offset));
     headers.insert(HEADER_LOG_NEXT, HeaderValue::from(chunk.next_offset));
-    headers.insert(HEADER_LOG_FINISHED, HeaderValue::from_static(if chunk.finished { "true" } else { "false" }));
+    headers
+        .insert(HEADER_LOG_FINISHED, HeaderValue::from_static(if chunk.finished { "true" } else { "false" }));
     Ok((headers, chunk.bytes))
 }
 
-pub(super) async fn heartbeats(State(app): State<App>, Body(batch): Body<HeartbeatBatch>) -> Answer<HeartbeatReceipt> {
+pub(super) async fn heartbeats(
+    State(app): State<App>,
+    Body(batch): Body<HeartbeatBatch>,
+) -> Answer<HeartbeatReceipt> {
     let sent = batch.heartbeats.len();
     let receipt = app.service.heartbeats(batch.heartbeats).await?;
     match receipt.rejected.first() {
@@ -126,7 +136,10 @@ pub(super) async fn heartbeats(State(app): State<App>, Body(batch): Body<Heartbe
         Some(first) if receipt.accepted == 0 => {
             let detail = format!("none of {sent} heartbeats was taken; the first: {}", first.message);
             if receipt.rejected.iter().all(|r| r.code == "unknown_container") {
-                return Err(Fault::not_found(detail, "check the container ids with 'parhelia containers --all'"));
+                return Err(Fault::not_found(
+                    detail,
+                    "check the container ids with 'parhelia containers --all'",
+                ));
             }
             Err(Fault::unprocessable(detail, "correct them and send them again"))
         }
@@ -158,8 +171,8 @@ pub(super) async fn heartbeat(
 ) -> Answer<HeartbeatReceipt> {
     let id = app.service.resolve(&id).await?;
     fields.insert("container_id".into(), id.as_str().into());
-    let sample: Sample = serde_json::from_value(fields.into())
-        .map_err(|e| Fault::unprocessable(format!("the heartbeat does not fit: {e}"), "correct that field and send it again"))?;
+    let fields = serde_json::Value::Object(fields);
+    let sample: Sample = serde_path_to_error::deserialize(fields).map_err(|e| misfit("the heartbeat", &e))?;
     Ok(Json(app.service.heartbeat(sample).await?))
 }
 
@@ -192,7 +205,7 @@ async fn ask_events(service: &Service, ask: EventsAsk, container: Option<String>
     let query = EventQuery {
         container: container.or(ask.container),
         task: ask.task,
-        event_type: words("type", ask.event_type.as_deref())?.pop(),
+        event_types: words("type", ask.event_type.as_deref())?,
         since: moment("since", ask.since.as_deref())?,
         until: moment("until", ask.until.as_deref())?,
         after: ask.after,
@@ -235,7 +248,11 @@ pub(super) async fn instances(State(app): State<App>) -> Answer<InstanceList> {
     Ok(Json(app.service.instances().await?))
 }
 
-pub(super) async fn adopt(State(app): State<App>, Path(id): Path<String>, Extension(who): Who) -> Answer<AdoptReport> {
+pub(super) async fn adopt(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Extension(who): Who,
+) -> Answer<AdoptReport> {
     Ok(Json(app.service.adopt(&id, &who).await?))
 }
 

@@ -16,7 +16,12 @@ pub struct Fault {
 }
 
 impl Fault {
-    fn new(status: StatusCode, code: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
+    fn new(
+        status: StatusCode,
+        code: &'static str,
+        detail: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
         Self { status, code, detail: detail.into(), fix: fix.into() }
     }
 
@@ -35,7 +40,12 @@ impl Fault {
 
     pub fn media_type() -> Self {
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        Self::new(status, "media_type", "the body is not JSON", "send it with 'content-type: application/json'")
+        Self::new(
+            status,
+            "media_type",
+            "the body is not JSON",
+            "send it with 'content-type: application/json'",
+        )
     }
 
     pub fn unauthorized(detail: impl Into<String>) -> Self {
@@ -74,9 +84,7 @@ impl From<ServiceError> for Fault {
             }
             ServiceError::Conflict { fix, .. } => Self::new(StatusCode::CONFLICT, "conflict", detail, fix),
             ServiceError::Unavailable { fix, .. } => Self::unavailable(detail, fix),
-            ServiceError::Provider { fix, .. } => {
-                Self::new(StatusCode::BAD_GATEWAY, "provider", detail, fix)
-            }
+            ServiceError::Provider { fix, .. } => Self::new(StatusCode::BAD_GATEWAY, "provider", detail, fix),
             ServiceError::Internal(_) => Self::internal(detail),
         }
     }

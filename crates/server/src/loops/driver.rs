@@ -11,8 +11,8 @@ use serde_json::json;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::error;
 
-use super::{Context, stopped};
 use super::reconciler::{PassReport, Reconciler};
+use super::{Context, stopped};
 
 /// While something is being started, stopped or operated on.
 const BUSY_PERIOD: Duration = Duration::from_secs(2);
@@ -108,15 +108,17 @@ pub async fn reconcile(
 
 fn pause(report: &PassReport, poll: Duration, clock: &dyn Clock) -> Duration {
     let now = clock.now();
-    let wake = report.wake_at.map(|at| Duration::from_secs_f64(seconds_between(now, at).clamp(0.0, 86_400.0)));
+    let wake =
+        report.wake_at.map(|at| Duration::from_secs_f64(seconds_between(now, at).clamp(0.0, 86_400.0)));
     let busy = (report.busy || report.failures > 0).then_some(BUSY_PERIOD);
     [Some(poll), wake, busy].into_iter().flatten().min().unwrap_or(poll)
 }
 
 async fn failed(context: &Context, provider: &str, e: &StoreError) {
     error!(provider, error = %e, "a reconcile pass failed; the next one starts afresh");
-    let event = NewEvent::new(EventType::ReconcileFailed, Source::Reconciler, format!("Reconcile pass failed: {e}"))
-        .details(json!({ "provider": provider }));
+    let event =
+        NewEvent::new(EventType::ReconcileFailed, Source::Reconciler, format!("Reconcile pass failed: {e}"))
+            .details(json!({ "provider": provider }));
     // The store may be what failed: then the log line above has to do.
     let _ = context.store.append_events(vec![event], context.clock.now()).await;
 }

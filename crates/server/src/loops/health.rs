@@ -8,14 +8,14 @@ use std::time::Duration;
 use parhelia_core::Timestamp;
 use parhelia_core::ids::ContainerId;
 use parhelia_core::liveness::{Patient, plan_health};
-use parhelia_core::time::Clock;
 use parhelia_core::state::Health;
+use parhelia_core::time::Clock;
 use parhelia_store::{PatientRow, StoreError};
 use tokio::sync::{Notify, watch};
 use tracing::{error, info};
 
-use super::{Context, stopped};
 use super::driver::Ended;
+use super::{Context, stopped};
 
 /// When this process last heard each container, on its own monotonic clock. Shared with the intake.
 #[derive(Debug)]
@@ -90,7 +90,8 @@ impl HealthLoop {
         let mut ears = self.observer.ears.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = HashMap::with_capacity(rows.len());
         let patients = rows.into_iter().map(|(id, task_id, health, stored)| {
-            let mut ear = ears.get(&id).copied().unwrap_or(Ear { at: now, heard: false, stored, healthy: false });
+            let mut ear =
+                ears.get(&id).copied().unwrap_or(Ear { at: now, heard: false, stored, healthy: false });
             if stored > ear.stored {
                 ear = Ear { at: now, heard: true, stored, healthy: false };
             }

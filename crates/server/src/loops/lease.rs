@@ -8,8 +8,8 @@ use parhelia_store::StoreError;
 use tokio::sync::watch;
 use tracing::error;
 
-use super::{Context, stopped};
 use super::driver::Ended;
+use super::{Context, stopped};
 
 pub const LEASE_SECONDS: i64 = 60;
 const RENEW: Duration = Duration::from_secs(20);

@@ -89,9 +89,10 @@ impl Reconciler {
         let mut rows = store.tracked(self.provider.name()).await?;
         if let Answer::Listed(listing) = &answer {
             let known: HashSet<&str> = rows.iter().filter_map(|r| r.sandbox_id.as_deref()).collect();
-            let strangers = listing.sandboxes.iter().filter(|s| {
-                !matches!(s.phase, Phase::Exited(_)) && !known.contains(s.sandbox_id.as_str())
-            });
+            let strangers = listing
+                .sandboxes
+                .iter()
+                .filter(|s| !matches!(s.phase, Phase::Exited(_)) && !known.contains(s.sandbox_id.as_str()));
             let (ids, sandbox_ids): (Vec<_>, Vec<_>) =
                 strangers.map(|s| (s.tags.container.clone(), s.sandbox_id.clone())).unzip();
             if !ids.is_empty() {
@@ -134,7 +135,9 @@ impl Reconciler {
     async fn inspect(&self, wanted: Vec<(ContainerId, Option<String>)>) -> HashMap<ContainerId, Inspected> {
         let asking: Vec<BoxFuture<'_, _>> = wanted
             .into_iter()
-            .map(|(container_id, sandbox_id)| self.inspect_one(SandboxRef { container_id, sandbox_id }).boxed())
+            .map(|(container_id, sandbox_id)| {
+                self.inspect_one(SandboxRef { container_id, sandbox_id }).boxed()
+            })
             .collect();
         futures::stream::iter(asking).buffered(PROVIDER_CALLS).collect().await
     }
@@ -149,7 +152,10 @@ impl Reconciler {
     }
 
     /// A provider that does not answer in time has not answered.
-    async fn in_time<T, E: std::fmt::Display>(&self, call: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+    async fn in_time<T, E: std::fmt::Display>(
+        &self,
+        call: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, String> {
         let seconds = self.context.config.reconciler.provider_timeout_seconds;
         match tokio::time::timeout(Duration::from_secs(seconds), call).await {
             Ok(answer) => answer.map_err(|e| e.to_string()),
@@ -181,7 +187,12 @@ impl Reconciler {
         Ok(failures)
     }
 
-    async fn perform(&self, action: &Action, rows: &HashMap<&ContainerId, &Tracked>, seen: &Seen) -> Result<(), StoreError> {
+    async fn perform(
+        &self,
+        action: &Action,
+        rows: &HashMap<&ContainerId, &Tracked>,
+        seen: &Seen,
+    ) -> Result<(), StoreError> {
         let Context { store, fence, clock, .. } = &self.context;
         let now = clock.now();
         match action {
@@ -208,7 +219,10 @@ impl Reconciler {
                     .container(id)
                     .task(rows.get(id).and_then(|r| r.task_id.as_deref()))
                     .details(json!({ "by": "reconciler", "reason": reason, "grace_seconds": grace_seconds }));
-                store.desire_termination(id, "reconciler", *reason, *grace_seconds, now, event).await.map(drop)
+                store
+                    .desire_termination(id, "reconciler", *reason, *grace_seconds, now, event)
+                    .await
+                    .map(drop)
             }
             Action::Create { id, attempt } => match rows.get(id) {
                 Some(row) => self.create(row, *attempt, seen).await,
@@ -265,7 +279,12 @@ impl Reconciler {
         }
     }
 
-    async fn create_lost(&self, id: &ContainerId, observed: &Observed, event: &NewEvent) -> Result<(), StoreError> {
+    async fn create_lost(
+        &self,
+        id: &ContainerId,
+        observed: &Observed,
+        event: &NewEvent,
+    ) -> Result<(), StoreError> {
         let Context { store, fence, clock, entropy, .. } = &self.context;
         let now = clock.now();
         let Some(lost) = store.container(id).await? else { return Ok(()) };
@@ -287,7 +306,9 @@ impl Reconciler {
             .details(json!({ "successor_of": id }));
         let mut event = event.clone();
         event.details = json!({ "successor": successor_id });
-        store.create_lost(fence, id, ContainerState::Created, observed, event, successor, vec![created], now).await
+        store
+            .create_lost(fence, id, ContainerState::Created, observed, event, successor, vec![created], now)
+            .await
     }
 
     /// `seen` is committed before the provider is told, `sent` after it has taken the request.
@@ -319,7 +340,14 @@ impl Reconciler {
         store.stop_result(fence, id, attempt, result, clock.now(), Some(told)).await
     }
 
-    async fn record(&self, trigger: &str, started_at: Timestamp, began: Duration, seen: &Seen, failures: i64) -> Result<(), StoreError> {
+    async fn record(
+        &self,
+        trigger: &str,
+        started_at: Timestamp,
+        began: Duration,
+        seen: &Seen,
+        failures: i64,
+    ) -> Result<(), StoreError> {
         let Context { store, fence, clock, config, .. } = &self.context;
         let plan = &seen.plan;
         let now = clock.now();
@@ -332,7 +360,8 @@ impl Reconciler {
             trigger: trigger.to_owned(),
             started_at,
             finished_at: now,
-            duration_ms: i64::try_from(clock.monotonic().saturating_sub(began).as_millis()).unwrap_or(i64::MAX),
+            duration_ms: i64::try_from(clock.monotonic().saturating_sub(began).as_millis())
+                .unwrap_or(i64::MAX),
             outcome,
             error,
             counts: plan.counts.clone(),

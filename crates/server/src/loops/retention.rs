@@ -8,8 +8,8 @@ use parhelia_store::StoreError;
 use tokio::sync::watch;
 use tracing::{error, info};
 
-use super::{Context, stopped};
 use super::driver::Ended;
+use super::{Context, stopped};
 
 /// Rows per transaction, so that writers with somebody waiting are never held up for long.
 const CHUNK: i64 = 5_000;

@@ -1,6 +1,8 @@
 //! Cleanup: shows what qualifies; ends exactly what was shown, after asking its provider once more.
 
-use parhelia_core::api::{CleanupKind, CleanupOutcome, CleanupReport, CleanupRequest, CleanupVerdict, ContainerView};
+use parhelia_core::api::{
+    CleanupKind, CleanupOutcome, CleanupReport, CleanupRequest, CleanupVerdict, ContainerView,
+};
 use parhelia_core::ids::ContainerId;
 use parhelia_core::sandbox::{Inspection, Phase};
 use parhelia_core::state::{ContainerState, Desired, Health, TerminationReason};
@@ -12,14 +14,21 @@ use super::{Caller, Service, ServiceError};
 const GRACE_SECONDS: i64 = 10;
 
 impl Service {
-    pub async fn cleanup(&self, request: CleanupRequest, caller: &Caller) -> Result<CleanupReport, ServiceError> {
+    pub async fn cleanup(
+        &self,
+        request: CleanupRequest,
+        caller: &Caller,
+    ) -> Result<CleanupReport, ServiceError> {
         let Some(ids) = &request.ids else {
             let candidates = self.candidates(&request).await?;
             return Ok(CleanupReport { candidates, outcomes: Vec::new() });
         };
         let most = self.config.server.max_batch as usize;
         if ids.len() > most {
-            return Err(ServiceError::invalid(format!("{} ids are too many", ids.len()), format!("send at most {most}")));
+            return Err(ServiceError::invalid(
+                format!("{} ids are too many", ids.len()),
+                format!("send at most {most}"),
+            ));
         }
         let mut outcomes = Vec::with_capacity(ids.len());
         for id in ids {
@@ -31,7 +40,9 @@ impl Service {
 
     async fn candidates(&self, request: &CleanupRequest) -> Result<Vec<ContainerView>, ServiceError> {
         let filter = match request.kind {
-            CleanupKind::Orphans => ContainerFilter { states: vec![ContainerState::Orphaned], ..Default::default() },
+            CleanupKind::Orphans => {
+                ContainerFilter { states: vec![ContainerState::Orphaned], ..Default::default() }
+            }
             CleanupKind::Dead => {
                 ContainerFilter { health: Some(Health::Dead), active_only: true, ..Default::default() }
             }
@@ -63,7 +74,9 @@ impl Service {
         let timeout = std::time::Duration::from_secs(self.config.reconciler.provider_timeout_seconds);
         let inspection = match tokio::time::timeout(timeout, handle.provider.inspect(&sandbox)).await {
             Ok(Ok(inspection)) => inspection,
-            Ok(Err(e)) => return Ok((CleanupVerdict::Unverified, format!("its provider could not be asked: {e}"))),
+            Ok(Err(e)) => {
+                return Ok((CleanupVerdict::Unverified, format!("its provider could not be asked: {e}")));
+            }
             Err(_) => return Ok((CleanupVerdict::Unverified, "its provider did not answer in time".into())),
         };
         let reason = match request.kind {
@@ -99,7 +112,10 @@ fn qualifies(view: &ContainerView, request: &CleanupRequest) -> Result<(), Strin
     if !fits {
         return Err(format!("it is {} and {} now", record.state, record.health_status));
     }
-    if record.desired == Desired::Terminated && record.stop_error.is_none() && record.stop_confirmed_at.is_some() {
+    if record.desired == Desired::Terminated
+        && record.stop_error.is_none()
+        && record.stop_confirmed_at.is_some()
+    {
         return Err("it is already being ended".into());
     }
     if request.older_than_seconds.is_some_and(|least| view.age < least) {

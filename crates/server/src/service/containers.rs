@@ -28,7 +28,8 @@ pub struct ListQuery {
     pub health: Vec<Health>,
     pub provider: Option<String>,
     pub task: Option<String>,
-    pub label: Option<(String, String)>,
+    /// All of these.
+    pub labels: Vec<(String, String)>,
     pub all: bool,
     pub orphans: bool,
     pub limit: Option<usize>,
@@ -91,7 +92,9 @@ impl Service {
     }
 
     pub async fn resolve(&self, given: &str) -> Result<ContainerId, ServiceError> {
-        let plausible = given.len() >= 2 && given.len() <= 64 && given.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let plausible = given.len() >= 2
+            && given.len() <= 64
+            && given.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         if !plausible {
             return Err(ServiceError::no_container(given.chars().take(64).collect::<String>()));
         }
@@ -122,9 +125,7 @@ impl Service {
         if !query.health.is_empty() {
             rows.retain(|c| query.health.contains(&c.health_status));
         }
-        if let Some((key, value)) = &query.label {
-            rows.retain(|c| c.labels.get(key) == Some(value));
-        }
+        rows.retain(|c| query.labels.iter().all(|(key, value)| c.labels.get(key) == Some(value)));
         let now = self.clock.now();
         let views: Vec<ContainerView> = rows.into_iter().map(|c| self.view(c, None, now)).collect();
         let mut totals = Totals { total: views.len() as i64, ..Totals::default() };
@@ -140,7 +141,8 @@ impl Service {
         }
         for foreign in self.store.foreign(None, None).await? {
             totals.foreign += 1;
-            totals.foreign_cost_per_hour_usd += self.prices.rate_per_hour(&foreign.provider, &foreign.resources, now);
+            totals.foreign_cost_per_hour_usd +=
+                self.prices.rate_per_hour(&foreign.provider, &foreign.resources, now);
         }
         let mut containers: Vec<_> =
             views.into_iter().skip(query.offset).take(query.limit.unwrap_or(usize::MAX)).collect();
@@ -175,15 +177,31 @@ impl Service {
         })
     }
 
-    pub async fn stop(&self, id: &str, request: StopRequest, caller: &Caller) -> Result<ContainerView, ServiceError> {
+    pub async fn stop(
+        &self,
+        id: &str,
+        request: StopRequest,
+        caller: &Caller,
+    ) -> Result<ContainerView, ServiceError> {
         self.end(id, request, STOP_GRACE_SECONDS, caller).await
     }
 
-    pub async fn terminate(&self, id: &str, request: StopRequest, caller: &Caller) -> Result<ContainerView, ServiceError> {
+    pub async fn terminate(
+        &self,
+        id: &str,
+        request: StopRequest,
+        caller: &Caller,
+    ) -> Result<ContainerView, ServiceError> {
         self.end(id, request, TERMINATE_GRACE_SECONDS, caller).await
     }
 
-    async fn end(&self, id: &str, request: StopRequest, grace: i64, caller: &Caller) -> Result<ContainerView, ServiceError> {
+    async fn end(
+        &self,
+        id: &str,
+        request: StopRequest,
+        grace: i64,
+        caller: &Caller,
+    ) -> Result<ContainerView, ServiceError> {
         let grace = request.grace_seconds.unwrap_or(grace);
         if !(0..=LONGEST_GRACE_SECONDS).contains(&grace) {
             return Err(ServiceError::invalid(
@@ -215,7 +233,9 @@ impl Service {
         let event = NewEvent::new(EventType::StopRequested, Source::User, message)
             .container(id)
             .task(found.task_id.as_deref())
-            .details(json!({ "by": caller.subject, "reason": reason, "grace_seconds": grace, "because": because }));
+            .details(
+                json!({ "by": caller.subject, "reason": reason, "grace_seconds": grace, "because": because }),
+            );
         let outcome = self.store.desire_termination(id, &caller.subject, reason, grace, now, event).await?;
         if let DesireOutcome::NotFound = outcome {
             return Err(ServiceError::no_container(id.as_str()));
@@ -236,15 +256,20 @@ impl Service {
     ) -> Result<LogChunk, ServiceError> {
         let view = self.container(id).await?;
         let handle = self.provider(&view.record.provider)?;
-        let sandbox = SandboxRef { container_id: view.record.id.clone(), sandbox_id: view.record.sandbox_id.clone() };
+        let sandbox =
+            SandboxRef { container_id: view.record.id.clone(), sandbox_id: view.record.sandbox_id.clone() };
         let max = max_bytes.unwrap_or(LOG_CHUNK_BYTES).clamp(1, LOG_CHUNK_BYTES);
         let deadline = self.clock.monotonic() + std::time::Duration::from_secs(wait_seconds.min(60));
         let mut shutdown = self.shutdown.clone();
         loop {
-            let chunk = handle.provider.logs(&sandbox, offset, max).await.map_err(|e| ServiceError::Provider {
-                message: format!("the output of {} cannot be read: {e}", view.record.id),
-                fix: format!("check the provider with 'parhelia reconciler status' ({})", view.record.provider),
-            })?;
+            let chunk =
+                handle.provider.logs(&sandbox, offset, max).await.map_err(|e| ServiceError::Provider {
+                    message: format!("the output of {} cannot be read: {e}", view.record.id),
+                    fix: format!(
+                        "check the provider with 'parhelia reconciler status' ({})",
+                        view.record.provider
+                    ),
+                })?;
             let over = self.clock.monotonic() >= deadline || *shutdown.borrow();
             if !chunk.bytes.is_empty() || chunk.finished || over {
                 return Ok(chunk);
@@ -262,9 +287,19 @@ impl Service {
     }
 
     /// The record with everything that depends on the moment of asking.
-    pub(super) fn view(&self, mut record: Container, task_title: Option<String>, now: Timestamp) -> ContainerView {
-        let running = matches!(record.state, ContainerState::Running | ContainerState::Orphaned | ContainerState::Unknown);
-        if let (true, Some(started)) = (running && record.cost_source == CostSource::Estimated, record.started_at) {
+    pub(super) fn view(
+        &self,
+        mut record: Container,
+        task_title: Option<String>,
+        now: Timestamp,
+    ) -> ContainerView {
+        let running = matches!(
+            record.state,
+            ContainerState::Running | ContainerState::Orphaned | ContainerState::Unknown
+        );
+        if let (true, Some(started)) =
+            (running && record.cost_source == CostSource::Estimated, record.started_at)
+        {
             let resources = Resources {
                 cpu_cores: record.cpu_cores,
                 memory_mb: record.memory_mb,

@@ -1,10 +1,11 @@
 //! The history, and its tail.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use parhelia_core::Timestamp;
 use parhelia_core::api::EventList;
-use parhelia_core::event::EventType;
+use parhelia_core::event::{Event, EventType};
 use parhelia_store::EventFilter;
 
 use super::{Service, ServiceError};
@@ -16,7 +17,8 @@ const MOST: i64 = 10_000;
 pub struct EventQuery {
     pub container: Option<String>,
     pub task: Option<String>,
-    pub event_type: Option<EventType>,
+    /// Any of these; all when empty.
+    pub event_types: Vec<EventType>,
     pub since: Option<Timestamp>,
     pub until: Option<Timestamp>,
     pub after: Option<i64>,
@@ -40,7 +42,6 @@ impl Service {
         let filter = EventFilter {
             container_id,
             task_id: query.task,
-            event_type: query.event_type,
             since: query.since,
             until: query.until,
             after_id: query.after,
@@ -55,7 +56,7 @@ impl Service {
             // Marked before reading: what commits after the read wakes us.
             commits.borrow_and_update();
             let last_known = self.store.last_event_id().await?;
-            let events = self.store.events(&filter).await?;
+            let events = self.of_types(&filter, &query.event_types).await?;
             let left = deadline.saturating_sub(self.clock.monotonic());
             if !events.is_empty() || left.is_zero() || *shutdown.borrow() {
                 let newest = events.iter().map(|e| e.id).max();
@@ -69,5 +70,20 @@ impl Service {
                 () = stopped(&mut shutdown) => {}
             }
         }
+    }
+
+    /// One question per type: each has an index, and the first `limit` of all are among the first of each.
+    async fn of_types(&self, filter: &EventFilter, types: &[EventType]) -> Result<Vec<Event>, ServiceError> {
+        if types.is_empty() {
+            return Ok(self.store.events(filter).await?);
+        }
+        let mut events = Vec::new();
+        for event_type in types.iter().collect::<BTreeSet<_>>() {
+            let one = EventFilter { event_type: Some(*event_type), ..filter.clone() };
+            events.extend(self.store.events(&one).await?);
+        }
+        events.sort_by_key(|e| if filter.newest_first { -e.id } else { e.id });
+        events.truncate(filter.limit.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX));
+        Ok(events)
     }
 }

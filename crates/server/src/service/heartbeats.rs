@@ -1,9 +1,9 @@
 //! Heartbeat intake: acknowledged only when durable, refused with a reason, one bad one never hurts the rest.
 
+use parhelia_core::Timestamp;
 use parhelia_core::api::{HeartbeatHistory, HeartbeatReceipt, RejectedHeartbeat};
 use parhelia_core::heartbeat::Sample;
 use parhelia_core::time::seconds_between;
-use parhelia_core::Timestamp;
 
 use super::{Service, ServiceError};
 
@@ -29,14 +29,18 @@ impl Service {
         let stored = if good.is_empty() { Vec::new() } else { self.store.heartbeats(&good, now).await? };
         for ((index, sample), known) in places.iter().zip(&good).zip(&stored) {
             if !known {
-                let message = format!("there is no container {}; it is listed as soon as its provider shows it", sample.container_id);
+                let message = format!(
+                    "there is no container {}; it is listed as soon as its provider shows it",
+                    sample.container_id
+                );
                 rejected.push(refused(*index, sample, "unknown_container", message));
             }
         }
         if stored.contains(&false) {
             self.stranger_heard();
         }
-        let heard = good.iter().zip(&stored).filter(|(_, known)| **known).map(|(s, _)| s.container_id.clone());
+        let heard =
+            good.iter().zip(&stored).filter(|(_, known)| **known).map(|(s, _)| s.container_id.clone());
         self.observer.heard(heard, now);
         let accepted = stored.iter().filter(|known| **known).count();
         Ok(HeartbeatReceipt { accepted, rejected })

@@ -32,7 +32,8 @@ impl Service {
         }
         for foreign in self.store.foreign(None, None).await? {
             let shown = self.foreign_view(&foreign);
-            let view = instances.entry(foreign.instance_id.clone()).or_insert_with(|| empty(&foreign.instance_id));
+            let view =
+                instances.entry(foreign.instance_id.clone()).or_insert_with(|| empty(&foreign.instance_id));
             view.cost += shown.cost;
             view.cost_per_hour_usd += shown.cost_per_hour_usd;
             view.foreign.push(shown);
@@ -89,7 +90,10 @@ impl Service {
             let event = NewEvent::new(
                 EventType::ContainerAdopted,
                 Source::User,
-                format!("Sandbox {} of instance {instance} adopted by {}", sandbox.sandbox_id, caller.subject),
+                format!(
+                    "Sandbox {} of instance {instance} adopted by {}",
+                    sandbox.sandbox_id, caller.subject
+                ),
             )
             .container(&id)
             .task(sandbox.task_id.as_deref())

@@ -123,7 +123,12 @@ impl Service {
         let now = millis(self.clock.as_ref());
         let last = self.last_stranger_poke.load(Ordering::Relaxed);
         let due = now - last >= 5_000;
-        if due && self.last_stranger_poke.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if due
+            && self
+                .last_stranger_poke
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
             self.providers.values().for_each(|p| p.requests.poke());
         }
     }

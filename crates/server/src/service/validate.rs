@@ -23,11 +23,17 @@ pub(super) fn run(request: &RunRequest) -> Result<(), ServiceError> {
     for (i, argument) in request.command.iter().enumerate() {
         total += argument.len() + 1;
         if argument.contains('\0') {
-            return invalid(format!("argument {i} contains a NUL byte"), "remove it: no program can receive one");
+            return invalid(
+                format!("argument {i} contains a NUL byte"),
+                "remove it: no program can receive one",
+            );
         }
         if argument.len() > MAX_ARGUMENT_BYTES {
             return invalid(
-                format!("argument {i} is {} bytes long; the system takes at most {MAX_ARGUMENT_BYTES} in one argument", argument.len()),
+                format!(
+                    "argument {i} is {} bytes long; the system takes at most {MAX_ARGUMENT_BYTES} in one argument",
+                    argument.len()
+                ),
                 "put it into a file and pass the file's name",
             );
         }
@@ -47,7 +53,10 @@ pub(super) fn run(request: &RunRequest) -> Result<(), ServiceError> {
     pairs("label", &request.labels, MAX_LABELS, 1024)?;
     pairs("environment variable", &request.env, MAX_ENV, MAX_ARGUMENT_BYTES)?;
     if let Some(reserved) = request.env.keys().find(|k| k.starts_with("PARHELIA_")) {
-        return invalid(format!("the variable {reserved} is ours to set"), "choose a name that does not begin with PARHELIA_");
+        return invalid(
+            format!("the variable {reserved} is ours to set"),
+            "choose a name that does not begin with PARHELIA_",
+        );
     }
     let resources = &request.resources;
     if resources.cpu_cores.is_some_and(|c| !c.is_finite() || c <= 0.0 || c > 4096.0) {
@@ -76,9 +85,17 @@ fn name(what: &str, value: Option<&str>) -> Result<(), ServiceError> {
     Ok(())
 }
 
-fn pairs(what: &str, map: &BTreeMap<String, String>, most: usize, longest: usize) -> Result<(), ServiceError> {
+fn pairs(
+    what: &str,
+    map: &BTreeMap<String, String>,
+    most: usize,
+    longest: usize,
+) -> Result<(), ServiceError> {
     if map.len() > most {
-        return Err(ServiceError::invalid(format!("{} {what}s are too many", map.len()), format!("use at most {most}")));
+        return Err(ServiceError::invalid(
+            format!("{} {what}s are too many", map.len()),
+            format!("use at most {most}"),
+        ));
     }
     for (key, value) in map {
         let good_key = !key.is_empty() && key.len() <= 256 && !key.contains(['=', '\0']);
@@ -86,7 +103,9 @@ fn pairs(what: &str, map: &BTreeMap<String, String>, most: usize, longest: usize
             let shown: String = key.chars().take(40).collect();
             return Err(ServiceError::invalid(
                 format!("the {what} '{shown}' is not usable"),
-                format!("names have no '=' and no NUL byte, and name and value together at most {longest} bytes"),
+                format!(
+                    "names have no '=' and no NUL byte, and name and value together at most {longest} bytes"
+                ),
             ));
         }
     }

@@ -62,6 +62,7 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
     let tune = || -> rusqlite::Result<()> {
         connection.busy_timeout(BUSY_WAIT)?;
         connection.pragma_update(None, "query_only", true)?;
+        connection.pragma_update(None, "cache_size", -8192)?;
         connection.pragma_update(None, "temp_store", "memory")
     };
     tune().map_err(|e| refused(e, path))?;

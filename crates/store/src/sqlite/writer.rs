@@ -25,7 +25,8 @@ const QUEUE: usize = 1024;
 /// Scripts that share one commit, at most: bounds how long the first of them waits.
 const GROUP: usize = 512;
 
-type Reply = oneshot::Sender<Result<Vec<StepOutcome>>>;
+/// The script goes back with its result, so that its caller frees it and not the writer.
+type Reply = oneshot::Sender<(Result<Vec<StepOutcome>>, Script)>;
 
 enum Job {
     Write(Script, Reply),
@@ -52,7 +53,8 @@ impl Writer {
     pub(super) async fn write(&self, script: Script) -> Result<Vec<StepOutcome>> {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job::Write(script, reply)).await.map_err(|_| StoreError::closed())?;
-        answer.await.map_err(|_| stopped())?
+        let (result, _script) = answer.await.map_err(|_| stopped())?;
+        result
     }
 
     /// Drains the queue, moves the log into the file, and ends the thread. A second close finds it done.
@@ -185,13 +187,10 @@ impl<'c> Group<'c> {
                 continue;
             }
             let results = self.commit_all(&scripts);
-            for (reply, result) in replies.drain(..).zip(results) {
+            for ((reply, script), result) in replies.drain(..).zip(scripts.drain(..)).zip(results) {
                 // A caller that no longer waits has its write all the same.
-                let _ = reply.send(result);
+                let _ = reply.send((result, script));
             }
-            scripts.clear(); // after the replies: freeing takes time, and callers wait for them
-            // Those who were just answered are about to ask again; given a moment, they share a commit.
-            thread::yield_now();
         }
         closing
     }

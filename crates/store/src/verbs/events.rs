@@ -31,9 +31,12 @@ impl Store {
             (EventFilter { container_id: Some(_), .. }, true) => &sql::EVENTS_CONTAINER_NEWEST,
             (EventFilter { task_id: Some(_), .. }, false) => &sql::EVENTS_TASK_OLDEST,
             (EventFilter { task_id: Some(_), .. }, true) => &sql::EVENTS_TASK_NEWEST,
-            (EventFilter { after_id: Some(_), .. }, false) => &sql::EVENTS_AFTER,
             (EventFilter { event_type: Some(_), .. }, false) => &sql::EVENTS_TYPE_OLDEST,
             (EventFilter { event_type: Some(_), .. }, true) => &sql::EVENTS_TYPE_NEWEST,
+            // A tail is short whatever span it is asked for; without a span there is nothing to narrow by.
+            (EventFilter { after_id: Some(_), .. }, false) => &sql::EVENTS_AFTER,
+            (EventFilter { since: None, until: None, .. }, false) => &sql::EVENTS_AFTER,
+            (EventFilter { since: None, until: None, .. }, true) => &sql::EVENTS_BEFORE,
             (_, false) => &sql::EVENTS_OLDEST,
             (_, true) => &sql::EVENTS_NEWEST,
         };

@@ -214,8 +214,8 @@ fn stop_then_stopped_then_terminated() {
         sandbox sb-1 c-aaaa running
     ";
     assert_snapshot!(planned(world), @"
-    waiting c-aaaa: told to stop; force in 7s if it is still there
-    wake +7s
+    waiting c-aaaa: told to stop; force in 8s if it is still there
+    wake +8s
     busy
     ");
     let world = "
@@ -1312,8 +1312,8 @@ fn force_follows_the_grace() {
         sandbox sb-1 c-aaaa running
     ";
     assert_snapshot!(planned(world), @"
-    waiting c-aaaa: told to stop; force in 1s if it is still there
-    wake +1s
+    waiting c-aaaa: told to stop; force in 11s if it is still there
+    wake +11s
     busy
     ");
 }

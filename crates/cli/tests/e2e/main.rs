@@ -1,0 +1,14 @@
+//! End-to-end: the built binary, real processes, real deaths. Each test has a home of its own, so they run
+//! side by side. What a test leaves running is ended when its home is dropped.
+
+mod harness;
+
+mod first_steps;
+mod incident;
+mod kills;
+mod lying_provider;
+mod recovery;
+mod supervisor;
+mod api_input;
+mod screens;
+mod server_life;
