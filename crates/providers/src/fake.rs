@@ -375,7 +375,8 @@ impl Provider for FakeProvider {
             _ => now,
         };
         let made = self.change(|world| {
-            let named = world.sandboxes.iter().find(|s| s.tags.container == spec.container_id).cloned();
+            let here = |s: &&FakeSandbox| s.engine == world.identity && s.tags.container == spec.container_id;
+            let named = world.sandboxes.iter().find(here).cloned();
             match named.filter(|_| world.create_is_idempotent) {
                 Some(existing) => existing,
                 None => world.start(spec, now, visible_at),

@@ -218,6 +218,10 @@ impl Sim {
             85..87 => {
                 let seconds = self.dice.roll(7200) as i64 - 3600;
                 self.clock.jump_wall(seconds * 1000);
+                // A late arrival is late by time that passes, whatever our clock is set to.
+                for sandbox in &mut self.provider.world().sandboxes {
+                    sandbox.visible_at = plus_seconds(sandbox.visible_at, seconds);
+                }
                 self.outcome.faults += 1;
                 // The rule of two minutes is about time that passed, not about a clock that was set.
                 self.listable_since = self.listable_since.map(|_| self.clock.now());

@@ -23,7 +23,7 @@ fn a_seed_replays_exactly() {
 #[test]
 fn taking_failure_for_absence_is_caught() {
     let caught = (1..=5)
-        .filter(|&seed| run(Settings { seed, hours: 2, failure_is_absence: true }).broken.is_some())
+        .filter(|&seed| run(Settings { seed, hours: 6, failure_is_absence: true }).broken.is_some())
         .count();
     assert_eq!(caught, 5);
 }

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::args::{Format, UpArgs, VersionArgs};
 use crate::autostart;
-use crate::context::Context;
 use crate::client::Client;
+use crate::context::Context;
 use crate::error::{CliError, Exit, Result};
 use crate::output::text::{self, BOLD, painted, time_utc};
 

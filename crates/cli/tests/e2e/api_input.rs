@@ -71,7 +71,14 @@ fn bodies_that_do_not_fit_are_named_and_nothing_is_recorded() {
     refused(&home, "POST", run, r#"{"command":["true"],"resources":{"cpu_cores":-1}}"#, 422, &["cpu_cores"]);
     refused(&home, "POST", run, r#"{"command":["true"],"resources":{"memory_mb":1}}"#, 422, &["memory_mb"]);
     refused(&home, "POST", run, r#"{"command":["true"],"idle_timeout_seconds":0}"#, 422, &["idle timeout"]);
-    refused(&home, "POST", run, r#"{"command":["true"],"idle_timeout_seconds":-5}"#, 422, &["idle_timeout_seconds", "-5"]);
+    refused(
+        &home,
+        "POST",
+        run,
+        r#"{"command":["true"],"idle_timeout_seconds":-5}"#,
+        422,
+        &["idle_timeout_seconds", "-5"],
+    );
 
     let typed = ask(&home, "POST", run, Some(r#"{"command":["true"]}"#), &["content-type: text/plain"]);
     is_problem(&typed, 415, &["content-type: application/json"]);
@@ -289,10 +296,11 @@ fn a_run_that_cannot_work_says_why_and_what_to_do() {
     let mut sorted = reasons.clone();
     sorted.sort_unstable();
     assert_eq!(sorted, ["create_failed", "create_failed", "start_failed", "start_failed"]);
-    let id = all.as_array().unwrap().iter().find(|c| c["termination_reason"] == "create_failed").unwrap()["id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let id =
+        all.as_array().unwrap().iter().find(|c| c["termination_reason"] == "create_failed").unwrap()["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
     assert_eq!(home.events_of(&id), ["container_created", "create_failed"]);
     lives(&home);
 }
@@ -312,9 +320,13 @@ fn garbage_on_the_socket_harms_nobody() {
         let mut stream = UnixStream::connect(home.path().join("parhelia.sock")).unwrap();
         let garbage: Vec<u8> = match round % 4 {
             0 => (0..4096).map(|_| byte()).collect(),
-            1 => b"POST /api/v1/containers HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999999999\r\n\r\n".to_vec(),
+            1 => {
+                b"POST /api/v1/containers HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999999999\r\n\r\n"
+                    .to_vec()
+            }
             2 => b"GET / HTTP/9.9\r\n\r\n\0\0\0".to_vec(),
-            _ => b"POST /api/v1/heartbeats HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n".to_vec(),
+            _ => b"POST /api/v1/heartbeats HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"
+                .to_vec(),
         };
         let _ = stream.write_all(&garbage);
         let _ = stream.shutdown(std::net::Shutdown::Write);

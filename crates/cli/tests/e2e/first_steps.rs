@@ -17,15 +17,24 @@ fn run_see_stop_without_ever_starting_a_server() {
     let said = home.ok(&["containers", "terminate", &id, "--yes"]);
     assert!(said.contains("Container terminated."), "{said}");
     let ended = home.container(&id);
-    assert_eq!((ended["state"].as_str(), ended["termination_reason"].as_str()), (Some("terminated"), Some("manual")));
+    assert_eq!(
+        (ended["state"].as_str(), ended["termination_reason"].as_str()),
+        (Some("terminated"), Some("manual"))
+    );
     for receipt in ["desired_at", "stop_seen_at", "stopping_at", "stop_confirmed_at"] {
         assert!(ended[receipt].is_string(), "{receipt} is missing: {ended}");
     }
     assert_eq!(alive_with(&format!("PARHELIA_CONTAINER_ID={id}")), 0);
     let told = home.events_of(&id);
     let expected = [
-        "container_created", "container_started", "container_healthy", "stop_requested", "stop_seen", "stop_sent",
-        "container_stopped", "container_terminated",
+        "container_created",
+        "container_started",
+        "container_healthy",
+        "stop_requested",
+        "stop_seen",
+        "stop_sent",
+        "container_stopped",
+        "container_terminated",
     ];
     assert_eq!(told, expected);
 }

@@ -139,11 +139,8 @@ impl Home {
 
     /// The same, without waiting for it.
     pub(crate) fn up_at_once(&self, args: &[&str]) -> Server {
-        let log = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.path().join("up.log"))
-            .unwrap();
+        let log =
+            std::fs::OpenOptions::new().create(true).append(true).open(self.path().join("up.log")).unwrap();
         let mut command = self.command(&[&["up"], args].concat());
         let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         Server { child }

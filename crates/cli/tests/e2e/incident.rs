@@ -97,7 +97,10 @@ fn twenty_five_forgotten_sandboxes_are_found_priced_and_ended_and_nothing_else_i
     for orphan in &orphans {
         let (age, cost) = (orphan["age"].as_i64().unwrap(), orphan["cost"].as_f64().unwrap());
         assert!(age >= 3 && cost > 0.0 && orphan["cost_rate_per_hour"] == 0.5, "{orphan}");
-        assert_eq!((orphan["task"].as_str(), orphan["desired"].as_str()), (Some("ta-fleet"), Some("running")));
+        assert_eq!(
+            (orphan["task"].as_str(), orphan["desired"].as_str()),
+            (Some("ta-fleet"), Some("running"))
+        );
     }
     for id in &forgotten {
         assert_eq!(home.events_of(id)[..2], ["container_suspected", "orphan_detected"], "{id}");
@@ -107,7 +110,10 @@ fn twenty_five_forgotten_sandboxes_are_found_priced_and_ended_and_nothing_else_i
 
     let shown = home.run(&["cleanup", "--orphans", "--dry-run"]);
     assert_eq!(shown.code, 0, "{shown:?}");
-    assert!(forgotten.iter().all(|id| shown.out.contains(id.as_str())) && shown.out.contains("25 orphans"), "{shown:?}");
+    assert!(
+        forgotten.iter().all(|id| shown.out.contains(id.as_str())) && shown.out.contains("25 orphans"),
+        "{shown:?}"
+    );
     assert!(wanted.iter().all(|id| !shown.out.contains(id.as_str())), "{shown:?}");
     let refused = home.run(&["cleanup", "--orphans"]);
     assert_ne!(refused.code, 0, "nobody confirmed: {refused:?}");
@@ -141,7 +147,8 @@ fn with_the_usual_grace_they_are_seen_at_once_and_spared_until_it_is_over() {
     let server = home.up(&[]);
     let forgotten = fleet(&home, 3);
     forget(&home, &forgotten);
-    let suspects = listed(&home, &["containers"], &forgotten, |c| c["state"] == "unknown" && c["suspected"] == true);
+    let suspects =
+        listed(&home, &["containers"], &forgotten, |c| c["state"] == "unknown" && c["suspected"] == true);
     assert!(suspects.iter().all(|c| c["cost"].as_f64().unwrap() > 0.0), "{suspects:?}");
     let said = home.run(&["containers", "orphans"]);
     assert!(said.err.contains("3 suspected"), "{said:?}");

@@ -99,9 +99,7 @@ fn keep_beating(home: &Home, known: &Acknowledged, over: &AtomicBool) {
             return;
         }
         let seqs = [3 * n, 3 * n + 1, 3 * n + 2];
-        let beat = |seq: &u64| {
-            json!({ "container_id": ids[*seq as usize % ids.len()], "metadata": { "kills_seq": seq } })
-        };
+        let beat = |seq: &u64| json!({ "container_id": ids[*seq as usize % ids.len()], "metadata": { "kills_seq": seq } });
         let batch = json!({ "heartbeats": seqs.iter().map(beat).collect::<Vec<_>>() });
         match asked(home, "/api/v1/heartbeats", &batch, 200) {
             Some(receipt) => {
@@ -152,7 +150,12 @@ fn a_server_killed_again_and_again_loses_nothing_and_starts_nothing_twice() {
 
     let created = known.created.into_inner().unwrap();
     let (terminated, beats) = (known.terminated.into_inner().unwrap(), known.beats.into_inner().unwrap());
-    println!("acknowledged: {} containers, {} terminations, {} heartbeats", created.len(), terminated.len(), beats.len());
+    println!(
+        "acknowledged: {} containers, {} terminations, {} heartbeats",
+        created.len(),
+        terminated.len(),
+        beats.len()
+    );
     assert!(created.len() > 5 && !beats.is_empty(), "there was hardly any load");
     let settled = eventually("all that were to end have ended, and all that were to run run", || {
         let all = home.all_seen();
@@ -213,7 +216,11 @@ fn evidence_is_there(home: &Home, created: &BTreeMap<String, &str>, terminated: 
     };
     for (id, kind) in created {
         assert_eq!(count("container_created", id), 1, "{id}");
-        assert_eq!(count("container_terminated", id), i64::from(*kind == "short" || terminated.contains(id)), "{id}");
+        assert_eq!(
+            count("container_terminated", id),
+            i64::from(*kind == "short" || terminated.contains(id)),
+            "{id}"
+        );
     }
     for id in terminated {
         assert_eq!(count("stop_requested", id), 1, "{id}");
@@ -221,7 +228,8 @@ fn evidence_is_there(home: &Home, created: &BTreeMap<String, &str>, terminated: 
     let sql = "SELECT json_extract(metadata, '$.kills_seq') FROM heartbeats \
                WHERE json_extract(metadata, '$.kills_seq') IS NOT NULL";
     let mut query = db.prepare(sql).unwrap();
-    let stored: Vec<u64> = query.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let stored = query.query_map([], |row| row.get::<_, i64>(0)).unwrap();
+    let stored: Vec<u64> = stored.map(|seq| seq.unwrap().unsigned_abs()).collect();
     let distinct: BTreeSet<u64> = stored.iter().copied().collect();
     assert_eq!(stored.len(), distinct.len(), "a heartbeat was stored twice");
     let lost: Vec<&u64> = beats.iter().filter(|seq| !distinct.contains(seq)).collect();

@@ -133,15 +133,25 @@ fn errors_empty_half_and_partial_lists_end_nothing_and_the_truth_converges() {
     let lab = Lab::new("", usual());
     let _server = lab.home.up(&[]);
     let ids: Vec<String> = (0..6).map(|_| lab.run()).collect();
-    let all_lies =
-        [ListFault::Error, ListFault::Empty, ListFault::Half, ListFault::Partial, ListFault::Hang, ListFault::Empty];
+    let all_lies = [
+        ListFault::Error,
+        ListFault::Empty,
+        ListFault::Half,
+        ListFault::Partial,
+        ListFault::Hang,
+        ListFault::Empty,
+    ];
     for lie in all_lies {
         lab.faults(|f| f.list = lie);
         let status = lab.passes(3);
         lab.all_running(&ids, &format!("{lie:?}"));
         let silent = matches!(lie, ListFault::Error | ListFault::Hang);
         assert_eq!(of_fake(&status)["unreachable_since"].is_string(), silent, "{lie:?}: {status}");
-        assert_eq!(of_fake(&status)["breaker_since"].is_string(), lie == ListFault::Empty, "{lie:?}: {status}");
+        assert_eq!(
+            of_fake(&status)["breaker_since"].is_string(),
+            lie == ListFault::Empty,
+            "{lie:?}: {status}"
+        );
     }
     lab.faults(|f| f.inspect = InspectFault::Error);
     lab.passes(3);
@@ -278,7 +288,12 @@ fn a_late_arrival_is_an_orphan_beside_its_successor_and_never_a_twin() {
     assert_eq!(lab.home.seen(&successor)["state"], "running");
     assert!(lab.alive(&lab.sandbox(&successor)));
     assert_eq!(lab.home.seen(&first)["state"], "terminated", "its record stays closed");
-    assert_eq!(lab.home.all_seen().len(), 3, "the lost one, its successor, the orphan: {:?}", lab.home.all_seen());
+    assert_eq!(
+        lab.home.all_seen().len(),
+        3,
+        "the lost one, its successor, the orphan: {:?}",
+        lab.home.all_seen()
+    );
 }
 
 #[test]

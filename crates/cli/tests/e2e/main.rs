@@ -3,12 +3,15 @@
 
 mod harness;
 
+mod api_input;
 mod first_steps;
 mod incident;
 mod kills;
 mod lying_provider;
 mod recovery;
-mod supervisor;
-mod api_input;
 mod screens;
 mod server_life;
+mod supervisor;
+mod health;
+mod policies;
+mod cost;

@@ -27,7 +27,8 @@ fn fleet() -> Fleet {
     let home = Home::with_config(&config);
     let server = home.up(&[]);
     let label = ["--name", "build", "--task", "ta-def456", "--task-title", "Run tests for auth module"];
-    let sized = [&label[..], &["--cpu", "4", "--memory", "8g", "--label", "team=core", "--label", "tier=a"]].concat();
+    let sized =
+        [&label[..], &["--cpu", "4", "--memory", "8g", "--label", "team=core", "--label", "tier=a"]].concat();
     let first = home.start(&sized, &["sleep", "600"]);
     let second = home.start(&["--provider", "fake", "--label", "team=core"], &["agent"]);
     let ended = home.ok(&["containers", "run", "--wait", "-q", "--", "true"]).trim().to_owned();
@@ -190,8 +191,7 @@ fn every_format_of_every_list() {
         let ids = names(array.as_array().expect("a list is an array"));
         assert!(!ids.is_empty(), "{command:?}");
         assert!(member.is_none_or(|m| ids.iter().any(|id| id == m)), "{command:?}: {ids:?}");
-        let lines: Vec<Value> =
-            of("jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines: Vec<Value> = of("jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(names(&lines), ids, "{command:?}");
         assert_eq!(of("name").lines().collect::<Vec<_>>(), ids, "{command:?}");
         is_yaml(&of("yaml"), true);
@@ -219,7 +219,9 @@ fn every_format_of_every_list() {
         assert!(!of("table").is_empty() && !of("wide").is_empty());
     }
     let one = home.container(&fleet.first);
-    for column in ["id", "sandbox", "state", "health", "task", "age", "cost", "cost_accrued_usd", "last_heartbeat_at"] {
+    for column in
+        ["id", "sandbox", "state", "health", "task", "age", "cost", "cost_accrued_usd", "last_heartbeat_at"]
+    {
         assert!(one.get(column).is_some(), "{column} is missing: {one}");
     }
     let beats = home.json(&["containers", "heartbeats", &fleet.first]);
@@ -265,13 +267,22 @@ fn filters_choose() {
     assert_eq!(types("started"), ["container_started"], "the short word of the screen works too");
     assert_eq!(types("container_started,container_created"), ["container_created", "container_started"]);
     assert!(home.json(&["events", "list", "--since", "2999-01-01"]).as_array().unwrap().is_empty());
-    assert!(!home.json(&["events", "list", "--since", "1h", "--task", "ta-def456"]).as_array().unwrap().is_empty());
+    assert!(
+        !home
+            .json(&["events", "list", "--since", "1h", "--task", "ta-def456"])
+            .as_array()
+            .unwrap()
+            .is_empty()
+    );
     assert!(home.json(&["events", "list", "--until", "2020-01-01"]).as_array().unwrap().is_empty());
 
     let (status, stats) = home.api("GET", "/api/v1/containers/stats", None);
     assert_eq!(status, 200);
     assert_eq!((&stats["total"], &stats["by_state"]["running"]), (&json!(4), &json!(2)), "{stats}");
-    assert!(stats["total_cost_usd"].as_f64().unwrap() > 1.6 && stats["oldest_running"].is_string(), "{stats}");
+    assert!(
+        stats["total_cost_usd"].as_f64().unwrap() > 1.6 && stats["oldest_running"].is_string(),
+        "{stats}"
+    );
 }
 
 /// `[14:32:15] c-abc123  healthy   CPU: 45%  MEM: 62%  ↑ 2h 15m`
@@ -279,12 +290,17 @@ fn is_watch_line(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let time = words.next().unwrap_or("");
     let digits = time.trim_start_matches('[').trim_end_matches(']');
-    let clock = time.len() == 10 && digits.split(':').all(|part| part.len() == 2 && part.parse::<u8>().is_ok());
+    let clock =
+        time.len() == 10 && digits.split(':').all(|part| part.len() == 2 && part.parse::<u8>().is_ok());
     let id = words.next().is_some_and(|id| id.starts_with("c-"));
-    let health = words.next().is_some_and(|h| ["unknown", "healthy", "degraded", "unhealthy", "dead"].contains(&h));
+    let health =
+        words.next().is_some_and(|h| ["unknown", "healthy", "degraded", "unhealthy", "dead"].contains(&h));
     let rest: Vec<&str> = words.collect();
-    let percent = |text: &str| text == "-" || text.strip_suffix('%').is_some_and(|n| n.parse::<u32>().is_ok());
-    clock && id && health
+    let percent =
+        |text: &str| text == "-" || text.strip_suffix('%').is_some_and(|n| n.parse::<u32>().is_ok());
+    clock
+        && id
+        && health
         && matches!(rest[..], ["CPU:", cpu, "MEM:", memory, "↑", _, ..] if percent(cpu) && percent(memory))
 }
 
@@ -292,7 +308,8 @@ fn is_watch_line(line: &str) -> bool {
 fn what_follows_follows_and_ends() {
     let fleet = fleet();
     let home = &fleet.home;
-    let watched = home.ok(&["containers", "watch", "--count", "2", "--interval", "100ms", "--state", "running"]);
+    let watched =
+        home.ok(&["containers", "watch", "--count", "2", "--interval", "100ms", "--state", "running"]);
     assert_eq!(watched.lines().count(), 4, "two containers, two rounds: {watched}");
     assert!(watched.lines().all(is_watch_line), "{watched}");
     let objects = home.ok(&["containers", "watch", "--count", "1", "-o", "json"]);
@@ -311,14 +328,17 @@ fn what_follows_follows_and_ends() {
 
     let last = home.json(&["events", "list", "--limit", "1"])[0]["id"].to_string();
     let types = "container_created,container_terminated";
-    let tail = home.command(&["events", "tail", "--after", &last, "--type", types, "--count", "2", "-o", "jsonl"]);
+    let tail =
+        home.command(&["events", "tail", "--after", &last, "--type", types, "--count", "2", "-o", "jsonl"]);
     let tail = spawn(tail);
     let id = home.ok(&["containers", "run", "--wait", "-q", "--", "true"]).trim().to_owned();
     let told: Vec<(String, String)> = ended(tail)
         .out
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .map(|e| (e["container_id"].as_str().unwrap().to_owned(), e["event_type"].as_str().unwrap().to_owned()))
+        .map(|e| {
+            (e["container_id"].as_str().unwrap().to_owned(), e["event_type"].as_str().unwrap().to_owned())
+        })
         .collect();
     let expected = [(id.clone(), "container_created".to_owned()), (id, "container_terminated".to_owned())];
     assert_eq!(told, expected);
@@ -353,7 +373,8 @@ fn an_export_is_complete() {
     assert_eq!(exported.iter().collect::<Vec<_>>(), expected, "every event, oldest first, with every field");
 
     let file = home.path().join("events.csv");
-    let said = home.run(&["events", "export", "--format", "csv", "--file", file.to_str().unwrap(), "--since", "1h"]);
+    let said =
+        home.run(&["events", "export", "--format", "csv", "--file", file.to_str().unwrap(), "--since", "1h"]);
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.err.contains("events written to"), "{said:?}");
     let csv = std::fs::read_to_string(&file).unwrap();
@@ -502,7 +523,8 @@ fn colours_are_for_terminals_and_can_be_refused() {
         command.env_remove("NO_COLOR").env_remove("PARHELIA_URL").stdin(Stdio::null());
         command
     };
-    let shown = |mut command: Command| String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned();
+    let shown =
+        |mut command: Command| String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned();
     assert!(shown(terminal("")).contains("\u{1b}[32mhealthy"));
     assert!(!shown(terminal("--no-color")).contains('\u{1b}'));
     let mut refused = terminal("");
@@ -513,7 +535,9 @@ fn colours_are_for_terminals_and_can_be_refused() {
 #[test]
 fn shells_and_manuals_are_served() {
     let home = Home::new();
-    for (shell, word) in [("bash", "complete -F"), ("zsh", "#compdef parhelia"), ("fish", "complete -c parhelia")] {
+    for (shell, word) in
+        [("bash", "complete -F"), ("zsh", "#compdef parhelia"), ("fish", "complete -c parhelia")]
+    {
         let script = home.ok(&["completions", shell]);
         assert!(script.contains(word) && script.contains("reconciler"), "{shell}: {script}");
     }

@@ -51,7 +51,8 @@ fn up_greets_takes_over_and_stops_cleanly() {
     });
     assert_eq!(info["epoch"], 2, "under a new epoch");
     assert_eq!(info["instance_id"], on_demand["instance_id"], "the same instance");
-    let greeting = eventually("it has greeted", || Some(home.log()).filter(|log| log.contains("Ctrl-C stops")));
+    let greeting =
+        eventually("it has greeted", || Some(home.log()).filter(|log| log.contains("Ctrl-C stops")));
     for part in [
         "Taking over from the server that was started on demand",
         "Parhelia is up",
@@ -71,8 +72,7 @@ fn up_greets_takes_over_and_stops_cleanly() {
     assert!(!home.path().join("parhelia.sock").exists(), "its socket is gone");
     let container = home.container(&id);
     assert_eq!(container["state"], "running", "and the sandbox is not");
-    let expected =
-        ["server_started", "server_stopped", "server_started", "server_stopped", "server_started"];
+    let expected = ["server_started", "server_stopped", "server_started", "server_stopped", "server_started"];
     assert_eq!(server_events(&home), expected);
 }
 
@@ -198,18 +198,30 @@ fn a_database_that_is_not_ours_to_open_is_left_alone() {
 fn a_wrong_configuration_is_named_by_key_and_line() {
     let home = Home::new();
     for (config, mentions) in [
-        ("[reconciler]\npoll_intervall_seconds = 5\n", &["poll_intervall_seconds", "line 2", "unknown field"][..]),
+        (
+            "[reconciler]\npoll_intervall_seconds = 5\n",
+            &["poll_intervall_seconds", "line 2", "unknown field"][..],
+        ),
         ("\n\n[reconcilier]\nx = 1\n", &["reconcilier", "line 3"]),
         ("[health]\ncheck_interval_seconds = 'often'\n", &["check_interval_seconds", "line 2"]),
         ("[server]\nlisten = 7\n", &["listen", "line 2"]),
         ("[server\n", &["line 1"]),
-        ("[reconciler]\n\npoll_interval_seconds = 0\n", &["reconciler.poll_interval_seconds = 0", "from 1 to 3600"]),
+        (
+            "[reconciler]\n\npoll_interval_seconds = 0\n",
+            &["reconciler.poll_interval_seconds = 0", "from 1 to 3600"],
+        ),
         ("[server]\nmax_batch = 0\n", &["server.max_batch = 0", "from 1 to"]),
         ("[process]\noutput_rotate_bytes = 1\n", &["process.output_rotate_bytes = 1", "from 65536"]),
-        ("[reconciler]\nstale_threshold_seconds = 900\n", &["stale_threshold_seconds", "dead_after_seconds (600)"]),
+        (
+            "[reconciler]\nstale_threshold_seconds = 900\n",
+            &["stale_threshold_seconds", "dead_after_seconds (600)"],
+        ),
         ("[reconciler]\nmax_silent_hours = -1\n", &["max_silent_hours = -1", "at most 168"]),
         ("[retention]\nraw_heartbeat_hours = 0\n", &["retention.raw_heartbeat_hours = 0"]),
-        ("[[prices]]\nprovider='x'\neffective_from='2026-01-01T00:00:00Z'\nsandbox_hour=-1\n", &["prices", "-1"]),
+        (
+            "[[prices]]\nprovider='x'\neffective_from='2026-01-01T00:00:00Z'\nsandbox_hour=-1\n",
+            &["prices", "-1"],
+        ),
         ("[[prices]]\nprovider='x'\neffective_from='whenever'\n", &["effective_from", "line 3"]),
     ] {
         home.configure(config);
@@ -246,7 +258,8 @@ fn a_home_that_cannot_be_used_says_so() {
 
     let disk = ReadOnly::mount(&home.path().join("disk"));
     for (inside, args) in [("h", &["up"][..]), ("h", &["containers"]), ("", &["up"]), ("", &["containers"])] {
-        let said: Said = home.command(args).env("PARHELIA_HOME", disk.0.join(inside)).output().unwrap().into();
+        let said: Said =
+            home.command(args).env("PARHELIA_HOME", disk.0.join(inside)).output().unwrap().into();
         assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
         assert!(said.err.contains("Read-only file system"), "{said:?}");
         assert!(said.err.contains("PARHELIA_HOME") || said.err.contains("--home"), "what to do: {said:?}");

@@ -241,7 +241,9 @@ impl Reconciler {
     /// The attempt is claimed and committed before the provider is asked.
     async fn create(&self, row: &Tracked, attempt: i64, seen: &Seen) -> Result<(), StoreError> {
         let Context { store, fence, clock, .. } = &self.context;
-        store.claim_create(fence, &row.id, attempt - 1, clock.now()).await?;
+        let Answer::Listed(listing) = &seen.answer else { return Ok(()) };
+        let identity = listing.identity.as_str();
+        store.claim_create(fence, &row.id, attempt - 1, identity, clock.now()).await?;
         let Some(spec) = store.container(&row.id).await?.and_then(|c| c.spec) else {
             return Ok(());
         };
@@ -249,13 +251,7 @@ impl Reconciler {
         let outcome = tokio::time::timeout(Duration::from_secs(seconds), self.provider.create(&spec)).await;
         let now = clock.now();
         match outcome {
-            Ok(Ok(sandbox)) => {
-                let identity = match &seen.answer {
-                    Answer::Listed(listing) => listing.identity.as_str(),
-                    Answer::Unreachable { .. } => "",
-                };
-                store.record_created(fence, &row.id, &sandbox.sandbox_id, identity, now).await
-            }
+            Ok(Ok(sandbox)) => store.record_created(fence, &row.id, &sandbox.sandbox_id, identity, now).await,
             Ok(Err(CreateError::Rejected(why))) => {
                 let mut observed = Observed::of(row);
                 observed.state = ContainerState::Terminated;

@@ -23,17 +23,19 @@ impl Store {
         self.write(script).await.map(drop)
     }
 
-    /// Claims the next attempt to create it, before the provider is asked. `Conflict` when it was claimed
+    /// Claims the next attempt to create it at the provider that calls itself `identity`, before it is asked.
+    /// `Conflict` when it was claimed
     /// already, is no longer an intent, or is no longer wanted.
     pub async fn claim_create(
         &self,
         fence: &Fence,
         id: &ContainerId,
         expected_attempts: i64,
+        identity: &str,
         now: Timestamp,
     ) -> Result<()> {
         let mut script = Script::fenced("claim_create", fence);
-        script.one(&sql::CLAIM_CREATE, params![id, expected_attempts, now]);
+        script.one(&sql::CLAIM_CREATE, params![id, expected_attempts, now, identity]);
         self.write(script).await.map(drop)
     }
 
