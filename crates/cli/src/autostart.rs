@@ -65,7 +65,10 @@ impl Autostart {
     }
 
     fn spawn(&self, log_path: &Path) -> Result<Child> {
-        let log_failed = |e| CliError::io(format!("cannot write {}", log_path.display()), &e);
+        let log_failed = |e| {
+            CliError::io(format!("cannot write {}", log_path.display()), &e)
+                .fix("check the permissions and the free space there, or use another home with --home DIR")
+        };
         let log =
             OpenOptions::new().create(true).append(true).mode(0o600).open(log_path).map_err(log_failed)?;
         let second = log.try_clone().map_err(log_failed)?;

@@ -194,10 +194,22 @@ impl Config {
                 ),
             });
         }
+        if h.heartbeat_interval_seconds >= h.degraded_after_seconds {
+            return Err(ConfigError::Range {
+                key: "health.heartbeat_interval_seconds",
+                value: h.heartbeat_interval_seconds.to_string(),
+                allowed: format!("less than health.degraded_after_seconds ({})", h.degraded_after_seconds),
+            });
+        }
         for price in &self.prices {
             let figures =
                 [price.sandbox_hour, price.cpu_core_second, price.memory_gib_second, price.default_cpu_cores];
-            let bad = figures.iter().chain(price.gpu_second.values()).find(|v| !v.is_finite() || **v < 0.0);
+            let negative = price.default_memory_mb as f64;
+            let bad = figures
+                .iter()
+                .chain([&negative])
+                .chain(price.gpu_second.values())
+                .find(|v| !v.is_finite() || **v < 0.0);
             if let Some(bad) = bad {
                 return Err(ConfigError::Range {
                     key: "prices",

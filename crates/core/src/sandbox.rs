@@ -10,7 +10,7 @@ use crate::ids::ContainerId;
 use crate::state::TerminationReason;
 
 /// Everything a provider needs to make one sandbox. Stored with the intent, so that any later process can
-/// carry it out. Secrets are not in it, only their names.
+/// carry it out. Its environment is stored as given: secrets do not belong there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SandboxSpec {
     pub container_id: ContainerId,

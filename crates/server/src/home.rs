@@ -100,22 +100,34 @@ impl Home {
 
 /// The file's one line; written whole (temporary file, then rename) with mode 0600 when there is none.
 fn read_or_write(path: &Path, make: impl FnOnce() -> String) -> io::Result<String> {
+    if let Some(text) = read(path)? {
+        return Ok(text);
+    }
+    // Two may begin at the same moment, before either has the home: one writes, the other reads that.
+    let temp = path.with_extension("tmp");
+    let mut file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&temp)?;
+    flock(&file, FlockOperation::LockExclusive)?;
+    if let Some(text) = read(path)? {
+        // What we opened is that very file, or nobody's any more.
+        let _ = fs::remove_file(&temp);
+        return Ok(text);
+    }
+    let text = make();
+    file.set_len(0)?;
+    writeln!(file, "{text}")?;
+    file.sync_all()?;
+    fs::rename(&temp, path)?;
+    Ok(text)
+}
+
+fn read(path: &Path) -> io::Result<Option<String>> {
     match File::open(path) {
         Ok(mut file) => {
             let mut text = String::new();
             file.read_to_string(&mut text)?;
-            Ok(text.trim().to_owned())
+            Ok(Some(text.trim().to_owned()))
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            let text = make();
-            let temp = path.with_extension("tmp");
-            let mut file =
-                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temp)?;
-            writeln!(file, "{text}")?;
-            file.sync_all()?;
-            fs::rename(&temp, path)?;
-            Ok(text)
-        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),
     }
 }
@@ -148,5 +160,16 @@ mod tests {
         let long = dir.path().join("x".repeat(120));
         let error = Home::open(&long, &SystemEntropy::default()).unwrap_err().to_string();
         assert!(error.contains("shorter PARHELIA_HOME"), "{error}");
+    }
+
+    #[test]
+    fn many_who_begin_at_once_agree_on_the_id() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Home::open(dir.path(), &SystemEntropy::default()).unwrap().id;
+        let ids: Vec<String> = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..16).map(|_| scope.spawn(open)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert!(ids.iter().all(|id| *id == open()), "{ids:?}");
     }
 }

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use crate::entropy::{Entropy, SystemEntropy};
-use crate::home::{Home, HomeError};
+use crate::home::{Home, HomeError, ServerLock};
 use crate::http::{self, App, Door, TokenHash};
 use crate::loops::driver::{self, Ended};
 use crate::loops::health::{HealthLoop, Observer};
@@ -99,7 +99,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy::default());
     let address = tcp_address(&options)?;
     let home = Home::open(&options.home, entropy.as_ref())?;
-    let _lock = home.lock()?;
+    let _lock = lock(&home, &clock).await?;
     let store = Store::open_sqlite(&home.database())?;
     let led = lead(&store, &home, &clock, &entropy).await?;
     let tcp = match address {
@@ -160,18 +160,41 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let fenced = wait_for_end(&options, &service, &ring, &mut loops).await;
     let _ = stop.send(true);
     finish(doors, loops).await;
-    // Our own socket file; whoever comes next makes a new one. The lock is still ours.
+    let ended = end(&store, &led.fence, fenced, clock.as_ref()).await;
+    // Our own socket file, and the last thing to go: without it the server has ended. The lock is still ours.
     let _ = fs::remove_file(home.socket());
+    ended
+}
+
+async fn end(store: &Store, fence: &Fence, fenced: bool, clock: &dyn Clock) -> Result<(), ServeError> {
     if fenced {
         return Err(ServeError::Fenced);
     }
     let event =
         NewEvent::new(EventType::ServerStopped, Source::System, "Server stopped; the sandboxes go on")
-            .details(json!({ "owner_id": led.fence.owner_id, "epoch": led.fence.epoch }));
-    store.end_owner(&led.fence.owner_id, clock.now(), event).await?;
+            .details(json!({ "owner_id": fence.owner_id, "epoch": fence.epoch }));
+    store.end_owner(&fence.owner_id, clock.now(), event).await?;
     store.close().await?;
     info!("stopped; the sandboxes go on");
     Ok(())
+}
+
+/// A server that is just leaving no longer answers but still has the lock: it is waited for. One that
+/// answers stays.
+async fn lock(home: &Home, clock: &Arc<dyn Clock>) -> Result<ServerLock, ServeError> {
+    let deadline = clock.monotonic() + STOP_PATIENCE + Duration::from_secs(2);
+    loop {
+        match home.lock() {
+            Err(HomeError::Taken { path }) => {
+                let answers = tokio::net::UnixStream::connect(home.socket()).await.is_ok();
+                if answers || clock.monotonic() > deadline {
+                    return Err(ServeError::AlreadyServed { home: path });
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            other => return Ok(other?),
+        }
+    }
 }
 
 fn tcp_address(options: &ServeOptions) -> Result<Option<SocketAddr>, ServeError> {

@@ -266,11 +266,11 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) name: Option<String>,
 
-    /// How many cores
+    /// How many cores (what it is billed for; local processes are measured against it, not limited)
     #[arg(long, value_name = "CORES", value_parser = quantity::cpu_cores)]
     pub(crate) cpu: Option<f64>,
 
-    /// How much memory (512m, 2g)
+    /// How much memory: 512m, 2g (what it is billed for; local processes are measured against it, not limited)
     #[arg(short, long, value_name = "SIZE", value_parser = quantity::memory_mb)]
     pub(crate) memory: Option<i64>,
 

@@ -136,7 +136,10 @@ pub(super) async fn down(ctx: &Context) -> Result<()> {
 
 async fn until_stopped(ctx: &Context, client: &Client) -> Result<()> {
     let deadline = ctx.clock.monotonic() + STOP_PATIENCE;
-    while client.is_served().await? {
+    // A server stops answering first; its socket goes when everything is written.
+    let socket = if ctx.is_remote() { None } else { Some(crate::client::socket_path(&ctx.home()?)?) };
+    let there = || socket.as_ref().is_some_and(|path| path.exists());
+    while client.is_served().await? || there() {
         if ctx.clock.monotonic() > deadline {
             let message = format!("the server has not stopped within {} seconds", STOP_PATIENCE.as_secs());
             return Err(CliError::timeout(message).fix("its log says why: server.log in the home"));

@@ -114,7 +114,8 @@ fn local_processes_cost_nothing_unless_a_price_says_so() {
     let seen = home.container(&local);
     assert_eq!((figure(&seen, "cost"), figure(&seen, "cost_rate_per_hour")), (0.0, 0.0));
     assert!(home.ok(&["containers"]).ends_with("| Cost: $0.00 accrued, $0.00/hr\n"));
-    let sized = home.start(&["--provider", "fake", "--cpu", "2", "--memory", "4g", "--gpu", "h100"], &["agent"]);
+    let sized =
+        home.start(&["--provider", "fake", "--cpu", "2", "--memory", "4g", "--gpu", "h100"], &["agent"]);
     let rate = figure(&home.container(&sized), "cost_rate_per_hour");
     assert!((rate - 3600.0 * (2.0 * 0.0001 + 4.0 * 0.00001 + 0.001)).abs() < 1e-9, "{rate}");
     let plain = home.start(&["--provider", "fake"], &["agent"]);

@@ -21,7 +21,8 @@ fn frozen(home: &Home, id: &str) -> String {
 
 /// Health changes of a container since event `after`: (type, from, to).
 fn changes(home: &Home, id: &str, after: i64) -> Vec<(String, String, String)> {
-    let (_, list) = home.api("GET", &format!("/api/v1/containers/{id}/events?after={after}&limit=1000"), None);
+    let (_, list) =
+        home.api("GET", &format!("/api/v1/containers/{id}/events?after={after}&limit=1000"), None);
     let health = list["events"].as_array().unwrap().iter().filter(|e| e["source"] == "health_monitor");
     let words = |e: &Value| {
         (text(e, "event_type").to_owned(), text(e, "old_value").to_owned(), text(e, "new_value").to_owned())
@@ -129,7 +130,8 @@ fn the_numbers_of_a_heartbeat_are_measured() {
             b["cpu_percent"].as_f64().unwrap_or(0.0) > 5.0 && b["memory_mb"].as_i64().unwrap_or(0) >= 25
         })
     });
-    let number = |beat: &Value, name: &str| beat[name].as_f64().unwrap_or_else(|| panic!("no {name}: {beat}"));
+    let number =
+        |beat: &Value, name: &str| beat[name].as_f64().unwrap_or_else(|| panic!("no {name}: {beat}"));
     assert!((10.0..100.0).contains(&number(&beat, "memory_percent")), "of its 256 MB: {beat}");
     assert!(number(&beat, "disk_percent") > 0.0 && number(&beat, "disk_percent") <= 100.0, "{beat}");
     assert_eq!(beat["claude_responsive"], true, "it has used CPU just now");
@@ -147,7 +149,10 @@ fn the_numbers_of_a_heartbeat_are_measured() {
     let since = home.json(&["containers", "heartbeats", &lazy, "--since", "2999-01-01"]);
     assert!(since["heartbeats"].as_array().unwrap().is_empty());
     let shown = home.container(&busy);
-    assert!(shown["memory_used_mb"].as_i64().unwrap() >= 25 && shown["uptime_seconds"].is_number(), "{shown}");
+    assert!(
+        shown["memory_used_mb"].as_i64().unwrap() >= 25 && shown["uptime_seconds"].is_number(),
+        "{shown}"
+    );
 }
 
 /// A tmux server of its own, ended with the test.
@@ -233,22 +238,33 @@ fn old_heartbeats_become_hours_and_old_history_goes() {
     let path = format!("/api/v1/containers/{id}/heartbeats");
     let hours = eventually("the hours are folded and the ancient one is gone", || {
         let (_, history) = home.api("GET", &path, None);
-        let raw_gone = history["heartbeats"].as_array()?.iter().all(|b| !text(b, "timestamp").starts_with(&hour));
+        let raw_gone =
+            history["heartbeats"].as_array()?.iter().all(|b| !text(b, "timestamp").starts_with(&hour));
         let hours = history["hours"].as_array()?.clone();
         (raw_gone && hours.len() == 1).then_some(hours)
     });
     let folded = &hours[0];
     assert!(text(folded, "hour").starts_with(&hour), "{folded}");
     assert_eq!((&folded["samples"], &folded["memory_mb_max"]), (&json!(3), &json!(130)), "{folded}");
-    assert_eq!((&folded["cpu_percent_avg"], &folded["cpu_percent_max"]), (&json!(30.0), &json!(60.0)), "{folded}");
-    assert_eq!((&folded["memory_percent_avg"], &folded["memory_percent_max"]), (&json!(7.0), &json!(10.0)), "{folded}");
+    assert_eq!(
+        (&folded["cpu_percent_avg"], &folded["cpu_percent_max"]),
+        (&json!(30.0), &json!(60.0)),
+        "{folded}"
+    );
+    assert_eq!(
+        (&folded["memory_percent_avg"], &folded["memory_percent_max"]),
+        (&json!(7.0), &json!(10.0)),
+        "{folded}"
+    );
     assert!(!history(&home, &id).is_empty(), "young ones stay as they are");
     assert!(home.ok(&["containers", "heartbeats", &id]).starts_with("HOUR "));
     eventually("old events and cycles are gone", || {
         let messages: Vec<String> =
             home.told("server_started").iter().map(|e| text(e, "message").to_owned()).collect();
         let cycles: i64 = db
-            .query_row("SELECT COUNT(*) FROM reconcile_cycles WHERE trigger = 'ancient'", [], |row| row.get(0))
+            .query_row("SELECT COUNT(*) FROM reconcile_cycles WHERE trigger = 'ancient'", [], |row| {
+                row.get(0)
+            })
             .unwrap();
         let gone = !messages.contains(&"too old".to_owned()) && cycles == 0;
         assert!(messages.contains(&"old enough to stay".to_owned()), "{messages:?}");

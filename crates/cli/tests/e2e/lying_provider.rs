@@ -103,7 +103,7 @@ impl Lab {
 
     /// Whole passes, each begun after the one before has ended.
     fn passes(&self, count: usize) -> Value {
-        (0..count).map(|_| self.home.reconcile()).last().unwrap()
+        (0..count).fold(Value::Null, |_, _| self.home.reconcile())
     }
 
     fn alive(&self, sandbox: &str) -> bool {
@@ -322,8 +322,10 @@ fn a_stop_is_repeated_until_the_provider_shows_the_end() {
     let refused = lab.run();
     lab.faults(|f| f.stop = StopFault::Error);
     end(&refused);
-    eventually("it was refused twice", || (attempts(&refused) >= 2).then_some(()));
-    let row = lab.home.seen(&refused);
+    let row = eventually("it was refused twice", || {
+        let row = lab.home.seen(&refused);
+        (row["stop_attempts"].as_i64() >= Some(2) && row["stop_error"].is_string()).then_some(row)
+    });
     assert!(row["state"] == "running" && text(&row, "stop_error").contains("told to fail"), "{row}");
     assert!(lab.home.events_of(&refused).contains(&"stop_failed".to_owned()));
     lab.faults(|f| f.stop = StopFault::None);

@@ -1,17 +1,19 @@
 //! End-to-end: the built binary, real processes, real deaths. Each test has a home of its own, so they run
 //! side by side. What a test leaves running is ended when its home is dropped.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test the panic is the message")]
+
 mod harness;
 
 mod api_input;
+mod cost;
 mod first_steps;
+mod health;
 mod incident;
 mod kills;
 mod lying_provider;
+mod policies;
 mod recovery;
 mod screens;
 mod server_life;
 mod supervisor;
-mod health;
-mod policies;
-mod cost;

@@ -10,7 +10,11 @@ const QUICK: &str = "[health]\nheartbeat_interval_seconds = 1\ncheck_interval_se
 
 fn ended_for(home: &Home, id: &str, reason: &str) -> Value {
     let ended = home.until_seen(id, "state", "terminated");
-    assert_eq!((text(&ended, "termination_reason"), text(&ended, "desired_by")), (reason, "reconciler"), "{ended}");
+    assert_eq!(
+        (text(&ended, "termination_reason"), text(&ended, "desired_by")),
+        (reason, "reconciler"),
+        "{ended}"
+    );
     ended
 }
 
@@ -53,7 +57,10 @@ fn the_stale_are_ended_only_when_configured_and_never_the_kept() {
 fn orphans_are_ended_by_themselves_only_when_configured() {
     let world = FakeWorld::new();
     let config = |on: bool| {
-        format!("{}[reconciler]\norphan_grace_period_seconds = 2\nauto_terminate_orphans = {on}\n", world.line())
+        format!(
+            "{}[reconciler]\norphan_grace_period_seconds = 2\nauto_terminate_orphans = {on}\n",
+            world.line()
+        )
     };
     let home = Home::with_config(&config(false));
     let server = home.up(&[]);
@@ -92,7 +99,8 @@ fn hours_of_silence_are_alerted_and_ended() {
     }
     ended_for(&home, &silent, "silent");
     assert_eq!(alive_with(&format!("PARHELIA_CONTAINER_ID={silent}")), 0);
-    let told = eventually("both were alerted", || Some(home.told("container_silent")).filter(|t| t.len() >= 2));
+    let told =
+        eventually("both were alerted", || Some(home.told("container_silent")).filter(|t| t.len() >= 2));
     assert_eq!(told.len(), 2, "once each, however often it is looked at: {told:?}");
     let of = |id: &str| told.iter().find(|e| e["container_id"] == *id).unwrap();
     assert!(text(of(&silent), "message").contains("it will be terminated"), "{told:?}");

@@ -36,6 +36,7 @@ fn fleet() -> Fleet {
     world.add("sb-other", "11111111-2222-3333-4444-555555555555", "c-f0re1gn000000001", 8_100);
     home.reconcile();
     home.until_seen("c-0rphan0000000001", "state", "orphaned");
+    home.reconcile();
     eventually("it has been heard twice", || home.seen(&first)["cpu_percent"].is_number().then_some(()));
     Fleet { home, world, _server: server, first, second, ended }
 }
@@ -256,7 +257,7 @@ fn filters_choose() {
     assert_eq!(ids(&["--limit", "1"]).len(), 1);
     assert_eq!(ids(&["--health", "dead"]).len(), 0);
     let empty = home.run(&["containers", "--health", "dead"]);
-    assert_eq!((empty.code, empty.out.as_str()), (0, ""), "{empty:?}");
+    assert!(empty.code == 0 && empty.out.starts_with("Total: 0 containers | "), "{empty:?}");
     assert!(empty.err.contains("No containers match"), "{empty:?}");
 
     let types = |list: &str| -> Vec<String> {
@@ -369,7 +370,7 @@ fn an_export_is_complete() {
     let (_, all) = home.api("GET", "/api/v1/events?after=0&order=asc&limit=10000", None);
     let expected: Vec<&Value> =
         all["events"].as_array().unwrap().iter().filter(|e| e["id"].as_i64().unwrap() <= last).collect();
-    assert!(expected.len() > 20);
+    assert!(expected.len() > 12, "{expected:?}");
     assert_eq!(exported.iter().collect::<Vec<_>>(), expected, "every event, oldest first, with every field");
 
     let file = home.path().join("events.csv");

@@ -279,6 +279,7 @@ fn ended_event(row: &Tracked, next: &Observed, exit: &Exit, now: Timestamp) -> N
         .details(json!({
             "reason": next.termination_reason,
             "exit_code": next.exit_code,
+            "cause": exit.message,
             "ended_at": next.terminated_at,
             "receipts": {
                 "requested_at": row.desired_at,

@@ -144,8 +144,10 @@ impl Service {
             totals.foreign_cost_per_hour_usd +=
                 self.prices.rate_per_hour(&foreign.provider, &foreign.resources, now);
         }
-        let mut containers: Vec<_> =
-            views.into_iter().skip(query.offset).take(query.limit.unwrap_or(usize::MAX)).collect();
+        // Pages are counted from the newest; within one the newest stands last.
+        let end = views.len().saturating_sub(query.offset);
+        let start = end.saturating_sub(query.limit.unwrap_or(usize::MAX));
+        let mut containers: Vec<_> = views.into_iter().take(end).skip(start).collect();
         self.title(&mut containers).await?;
         Ok(ContainerList { containers, totals })
     }

@@ -65,7 +65,7 @@ fn query_of(filter: &FilterArgs) -> Vec<(&'static str, String)> {
     query
 }
 
-/// All that match, or the first `limit`, page by page.
+/// All that match, or the newest `limit`, page by page; the newest stand last.
 async fn fetch(
     client: &Client,
     query: &[(&'static str, String)],
@@ -87,6 +87,9 @@ async fn fetch(
         let totals = totals.get_or_insert(page.totals);
         let enough = limit.is_some_and(|limit| containers.len() as u64 >= limit);
         if got == 0 || enough || offset >= totals.total.max(0) as u64 {
+            containers.sort_by(|a, b| {
+                (a.record.created_at, &a.record.id).cmp(&(b.record.created_at, &b.record.id))
+            });
             return Ok(ContainerList { containers, totals: totals.clone() });
         }
     }

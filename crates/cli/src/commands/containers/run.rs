@@ -131,12 +131,10 @@ async fn not_started(client: &Client, view: &ContainerView) -> CliError {
         matches!(event.event_type, CreateFailed | CreateLost | ContainerTerminated)
     };
     let said = found.ok().and_then(|found| {
-        found
-            .events
-            .iter()
-            .filter(telling)
-            .max_by_key(|event| event.id)
-            .and_then(|event| event.message.clone())
+        found.events.iter().filter(telling).max_by_key(|event| event.id).and_then(|event| {
+            let cause = event.details.get("cause").and_then(|cause| cause.as_str());
+            cause.map(str::to_owned).or_else(|| event.message.clone())
+        })
     });
     let reason = view.record.termination_reason.map_or("unknown", |reason| reason.as_str());
     let why = said.unwrap_or_else(|| reason.to_owned());
