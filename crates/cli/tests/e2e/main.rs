@@ -7,6 +7,7 @@ mod harness;
 
 mod api_input;
 mod cost;
+mod disk;
 mod first_steps;
 mod health;
 mod incident;
@@ -17,3 +18,4 @@ mod recovery;
 mod screens;
 mod server_life;
 mod supervisor;
+mod wiring;

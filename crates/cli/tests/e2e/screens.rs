@@ -284,6 +284,16 @@ fn filters_choose() {
         stats["total_cost_usd"].as_f64().unwrap() > 1.6 && stats["oldest_running"].is_string(),
         "{stats}"
     );
+
+    let (_, status) = home.api("GET", "/api/v1/reconciler", None);
+    assert_eq!((status["running"].as_bool(), status["providers"].as_array().unwrap().len()), (Some(true), 2));
+    let (_, seen) = home.api("GET", "/api/v1/instances", None);
+    let other = seen["instances"].as_array().unwrap().iter().find(|i| i["is_self"] == false).unwrap();
+    assert_eq!(other["foreign"][0]["sandbox"], "sb-other");
+    let id = other["id"].as_str().unwrap();
+    let (status, report) = home.api("POST", &format!("/api/v1/instances/{id}/adopt"), None);
+    assert_eq!((status, report["containers"][0].as_str()), (200, Some("c-f0re1gn000000001")), "{report}");
+    assert_eq!(home.seen("c-f0re1gn000000001")["state"], "running");
 }
 
 /// `[14:32:15] c-abc123  healthy   CPU: 45%  MEM: 62%  ↑ 2h 15m`

@@ -88,7 +88,7 @@ pub(crate) fn inspect(inner: &Inner, job: Uuid) -> Result<Inspection, ProviderEr
     match exists(dir.path()) {
         Ok(true) => {}
         // Only a readable jobs directory can prove an absence; `local` has just looked at it.
-        Ok(false) => return Ok(Inspection::Absent),
+        Ok(false) => return without_directory(&dir, job),
         Err(error) => return Err(unreadable(dir.path(), &error)),
     }
     match look(inner, job, &local) {
@@ -98,6 +98,17 @@ pub(crate) fn inspect(inner: &Inner, job: Uuid) -> Result<Inspection, ProviderEr
             Ok(Inspection::Present(Box::new(settle(*sandbox, &loss, &survivors()?))))
         }
         Look::Corrupt(why) | Look::Failed(why) => Err(ProviderError::Unreachable(why)),
+    }
+}
+
+/// Somebody removed its directory. That ends nothing: what still runs is not absent.
+fn without_directory(dir: &JobDir, job: Uuid) -> Result<Inspection, ProviderError> {
+    match survivors()?.get(&job.to_string()) {
+        None => Ok(Inspection::Absent),
+        Some(left) => Err(ProviderError::Unreachable(format!(
+            "{} is gone, and {left} of its processes still run; terminate the container to end them",
+            dir.path().display()
+        ))),
     }
 }
 

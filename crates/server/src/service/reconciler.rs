@@ -36,12 +36,20 @@ impl Service {
 
     /// A pass over every provider, begun after this call and ended before it returns.
     pub async fn reconcile_now(&self) -> Result<ReconcilerStatus, ServiceError> {
-        let passes = self.providers.values().map(|p| p.requests.pass());
-        if join_all(passes).await.contains(&false) {
-            return Err(ServiceError::Unavailable {
-                message: "the reconciler is not running".into(),
-                fix: "the server is stopping; repeat the request in a moment",
-            });
+        let passes = self.providers.iter().map(|(name, p)| async move { (name, p.requests.pass().await) });
+        for (name, ended) in join_all(passes).await {
+            let (message, fix) = match ended {
+                Some(Ok(())) => continue,
+                Some(Err(why)) => (
+                    format!("the pass over {name} failed: {why}"),
+                    "nothing was concluded from it and it is tried again by itself; the server's log tells more",
+                ),
+                None => (
+                    "the reconciler is not running".to_owned(),
+                    "the server is stopping; repeat the request in a moment",
+                ),
+            };
+            return Err(ServiceError::Unavailable { message, fix });
         }
         self.reconciler_status().await
     }
