@@ -6,6 +6,7 @@
 mod harness;
 
 mod api_input;
+mod bench;
 mod cost;
 mod disk;
 mod first_steps;

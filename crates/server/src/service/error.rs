@@ -46,6 +46,7 @@ impl From<StoreError> for ServiceError {
                 message: "this server no longer leads; nothing was written".into(),
                 fix: "repeat the request: another server has taken over",
             },
+            unreadable @ StoreError::Unreadable { .. } => Self::Internal(unreadable.to_string()),
             other => Self::Unavailable {
                 message: other.to_string(),
                 fix: "check the disk of the home (free space, permissions), then repeat the request",
