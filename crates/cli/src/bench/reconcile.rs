@@ -10,6 +10,7 @@ use parhelia_providers::SystemClock;
 use parhelia_providers::fake::{FakeProvider, World};
 use parhelia_server::entropy::SystemEntropy;
 use parhelia_server::loops::Context;
+use parhelia_server::loops::health::Observer;
 use parhelia_server::loops::reconciler::Reconciler;
 use parhelia_store::{Fence, Owner, Store};
 
@@ -80,6 +81,7 @@ async fn passes(ground: &Ground, size: u64) -> Result<(f64, f64), String> {
         config: Arc::new(Config::default()),
         clock: clock.clone(),
         entropy: Arc::new(SystemEntropy::default()),
+        observer: Arc::new(Observer::new(clock.clone())),
     };
     let reconciler = Reconciler::new(context, Arc::new(FakeProvider::in_memory("fake", world, clock)));
     reconciler.pass("warm").await.map_err(text)?;

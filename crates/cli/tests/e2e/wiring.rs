@@ -162,8 +162,8 @@ fn a_pass_that_cannot_be_decided_is_told_once_and_harms_nothing() {
     let _server = home.up(&[]);
     let id = home.start(&[], &["sleep", "600"]);
     home.until_seen(&id, "health", "healthy");
-    let set = "UPDATE containers SET desired = ?1 WHERE id = ?2";
-    home.sqlite().execute(set, ["both", id.as_str()]).unwrap();
+    let set = "UPDATE providers SET unreachable_since = ?1 WHERE name = 'process'";
+    home.sqlite().execute(set, ["both"]).unwrap();
     let told = eventually("the failure is told", || home.told("reconcile_failed").pop());
     assert!(text(&told, "message").contains("both"), "{told}");
     for _ in 0..3 {
@@ -172,9 +172,27 @@ fn a_pass_that_cannot_be_decided_is_told_once_and_harms_nothing() {
         assert!(text(&problem, "detail").contains("the pass over process failed"), "{problem}");
     }
     assert_eq!(home.told("reconcile_failed").len(), 1, "once, however often it fails");
-    home.sqlite().execute(set, ["running", id.as_str()]).unwrap();
+    home.sqlite().execute(set, [None::<&str>]).unwrap();
     eventually("it works again", || {
         home.api("POST", "/api/v1/reconciler/run", None).0.eq(&200).then_some(())
     });
     assert_eq!(home.seen(&id)["state"], "running");
+}
+
+#[test]
+fn one_row_that_cannot_be_read_hides_no_other() {
+    let home = Home::with_config("[reconciler]\npoll_interval_seconds = 1\n");
+    let _server = home.up(&[]);
+    let (bad, good) = (home.start(&[], &["sleep", "600"]), home.start(&[], &["sleep", "600"]));
+    home.until_seen(&good, "health", "healthy");
+    let set = "UPDATE containers SET desired = ?1 WHERE id = ?2";
+    home.sqlite().execute(set, ["both", bad.as_str()]).unwrap();
+    let listed = home.ok(&["containers", "-o", "name"]);
+    assert_eq!(listed.trim(), good);
+    let said = home.run(&["containers", "show", &bad]);
+    assert_ne!(said.code, 3, "it is there, and cannot be read: {said:?}");
+    assert!(said.err.contains("both") && said.err.contains(&bad), "{said:?}");
+    home.ok(&["containers", "terminate", &good, "--yes"]);
+    home.sqlite().execute(set, ["running", bad.as_str()]).unwrap();
+    home.until_seen(&bad, "state", "running");
 }

@@ -18,6 +18,8 @@ use super::{Context, stopped};
 const BUSY_PERIOD: Duration = Duration::from_secs(2);
 /// Passes are never closer than this, nor closer than the last one took: a storm of hints cannot occupy us.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
+/// However long a pass took, a request is not kept waiting for longer than this.
+const MOST_DEAF: Duration = Duration::from_secs(1);
 /// Requests for a pass that wait for it at once; more are told to come again.
 const REQUESTS: usize = 64;
 
@@ -105,7 +107,7 @@ pub async fn reconcile(
         let took = context.clock.monotonic().saturating_sub(began);
         tokio::select! {
             () = stopped(&mut shutdown) => return Ended::Shutdown,
-            () = tokio::time::sleep(took.clamp(LEAST_PAUSE, poll)) => {}
+            () = tokio::time::sleep(took.clamp(LEAST_PAUSE, MOST_DEAF.min(poll))) => {}
         }
         trigger = tokio::select! {
             () = stopped(&mut shutdown) => return Ended::Shutdown,
