@@ -48,7 +48,8 @@ impl Store {
             filter.source,
             filter.since.map_or(Value::Word(""), Value::from),
             filter.until.map_or(Value::Word(END_OF_TIME), Value::from),
-            filter.after_id.unwrap_or(0),
+            // Below 0: not a tail, so a PostgreSQL need not hold back what an older transaction may precede.
+            filter.after_id.map_or(-1, |after| after.max(0)),
             filter.limit.unwrap_or(DEFAULT_LIMIT),
         ];
         self.query(sql, params, row::event).await

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub)] // each test binary uses a part
 
+pub mod postgres;
+
 use jiff::Timestamp;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::ids::ContainerId;
@@ -29,7 +31,13 @@ impl World {
             let store = if inline { Store::open_sqlite_inline(&path) } else { Store::open_sqlite(&path) };
             worlds.push(Self::of(store.unwrap(), dir).await);
         }
+        worlds.push(Self::postgres().await);
         worlds
+    }
+
+    pub async fn postgres() -> World {
+        let store = Store::open(&postgres::Server::shared().database()).await.unwrap();
+        Self::of(store, tempfile::tempdir().unwrap()).await
     }
 
     pub async fn sqlite() -> World {
