@@ -62,6 +62,17 @@ impl World {
         self.store.events(&filter).await.unwrap().into_iter().map(|event| event.event_type).collect()
     }
 
+    /// Waits until the tail ends at `id`: on PostgreSQL a transaction of anybody in the cluster may delay it.
+    pub async fn settled(&self, id: i64) {
+        for _ in 0..500 {
+            if self.store.last_event_id().await.unwrap() == id {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("the tail ends at {} and not at {id}", self.store.last_event_id().await.unwrap());
+    }
+
     pub async fn row(&self, id: &ContainerId) -> parhelia_core::container::Container {
         self.store.container(id).await.unwrap().unwrap()
     }
@@ -115,7 +126,7 @@ pub fn cid(n: u64) -> ContainerId {
 pub fn owner(id: &str) -> Owner {
     Owner {
         id: id.into(),
-        home_id: "home".into(),
+        home_id: format!("home-{id}"),
         host: "host".into(),
         boot_id: "boot".into(),
         epoch: 0,
