@@ -35,6 +35,9 @@ pub struct Config {
 pub struct Server {
     /// A TCP address to listen on besides the unix socket.
     pub listen: Option<String>,
+    /// `postgres://…`: a database that several servers share. Without it the home has its own SQLite file.
+    #[serde(skip_serializing)]
+    pub database_url: Option<String>,
     /// A server that was started on demand leaves after this long without work and without questions.
     pub idle_exit_seconds: u64,
     pub max_body_bytes: u64,
@@ -43,7 +46,13 @@ pub struct Server {
 
 impl Default for Server {
     fn default() -> Self {
-        Self { listen: None, idle_exit_seconds: 600, max_body_bytes: 2 << 20, max_batch: 10_000 }
+        Self {
+            listen: None,
+            database_url: None,
+            idle_exit_seconds: 600,
+            max_body_bytes: 2 << 20,
+            max_batch: 10_000,
+        }
     }
 }
 
@@ -173,6 +182,15 @@ impl Config {
                 let allowed = format!("from {low} to {high}");
                 return Err(ConfigError::Range { key, value: value.to_string(), allowed });
             }
+        }
+        let scheme = |url: &str| url.starts_with("postgres://") || url.starts_with("postgresql://");
+        if s.database_url.as_deref().is_some_and(|url| !scheme(url)) {
+            return Err(ConfigError::Range {
+                key: "server.database_url",
+                // It may hold a password.
+                value: "(hidden)".into(),
+                allowed: "postgres://USER:PASSWORD@HOST:5432/DATABASE; leave it out for the home's own file".into(),
+            });
         }
         let silent = r.max_silent_hours;
         if !(silent.is_finite() && silent > 0.0 && silent <= 168.0) {

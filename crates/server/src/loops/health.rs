@@ -21,7 +21,8 @@ use super::{Context, stopped};
 #[derive(Debug)]
 pub struct Observer {
     clock: Arc<dyn Clock>,
-    since: Duration,
+    /// On the monotonic clock, when it began to watch.
+    since: Mutex<Duration>,
     ears: Mutex<HashMap<ContainerId, Ear>>,
     /// Somebody was heard who was not healthy: look soon.
     pub good_news: Notify,
@@ -37,8 +38,14 @@ struct Ear {
 
 impl Observer {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        let since = clock.monotonic();
+        let since = Mutex::new(clock.monotonic());
         Self { clock, since, ears: Mutex::default(), good_news: Notify::new() }
+    }
+
+    /// Begins anew: while another led, nobody watched here, and that must age nobody (contract 11).
+    pub fn restart(&self) {
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = self.clock.monotonic();
+        self.ears.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// A heartbeat has become durable.
@@ -73,7 +80,7 @@ impl HealthLoop {
         let rows = self.context.store.patients().await?;
         let now = self.context.clock.monotonic();
         let patients = self.examine(rows, now);
-        let watched = now.saturating_sub(self.observer.since).as_secs_f64();
+        let watched = now.saturating_sub(*self.observer.since.lock().unwrap_or_else(PoisonError::into_inner)).as_secs_f64();
         let changes = plan_health(&patients, watched, &self.context.config.ladder());
         if changes.is_empty() {
             return Ok(0);

@@ -48,7 +48,7 @@ impl From<StoreError> for ServiceError {
             },
             other => Self::Unavailable {
                 message: other.to_string(),
-                fix: "check the disk of the home (free space, permissions), then repeat the request",
+                fix: "mend the cause (the disk of the home, or the shared database); then repeat the request",
             },
         }
     }

@@ -1,10 +1,13 @@
 //! What the reconciler did last, from the store, so that it is true from any process and after a restart.
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use parhelia_core::api::{CycleView, ProviderStatus, ReconcilerStatus};
 use parhelia_store::Cycle;
 
-use super::{Service, ServiceError};
+use super::{ProviderHandle, Service, ServiceError};
+use crate::loops::stopped;
 
 impl Service {
     pub async fn reconciler_status(&self) -> Result<ReconcilerStatus, ServiceError> {
@@ -36,14 +39,38 @@ impl Service {
 
     /// A pass over every provider, begun after this call and ended before it returns.
     pub async fn reconcile_now(&self) -> Result<ReconcilerStatus, ServiceError> {
-        let passes = self.providers.values().map(|p| p.requests.pass());
-        if join_all(passes).await.contains(&false) {
-            return Err(ServiceError::Unavailable {
-                message: "the reconciler is not running".into(),
-                fix: "the server is stopping; repeat the request in a moment",
-            });
+        let passes = self.providers.iter().map(|(name, handle)| self.pass_over(name, handle));
+        for made in join_all(passes).await {
+            if !made? {
+                return Err(ServiceError::Unavailable {
+                    message: "the reconciler is not running".into(),
+                    fix: "the server is stopping, or no server leads; repeat the request in a moment",
+                });
+            }
         }
         self.reconciler_status().await
+    }
+
+    /// What another server reconciles is asked of it, and seen in the record of its pass.
+    async fn pass_over(&self, name: &str, handle: &ProviderHandle) -> Result<bool, ServiceError> {
+        let patience = Duration::from_secs(self.config.reconciler.provider_timeout_seconds + 30);
+        if self.reconciles(handle) {
+            return Ok(tokio::time::timeout(patience, handle.requests.pass()).await.unwrap_or(false));
+        }
+        let before = self.store.last_cycle(name).await?.map_or(0, |cycle| cycle.id);
+        let deadline = self.clock.monotonic() + patience;
+        let mut shutdown = self.shutdown.clone();
+        while self.clock.monotonic() < deadline {
+            self.store.wake(name);
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(500)) => {}
+                () = stopped(&mut shutdown) => return Ok(false),
+            }
+            if self.store.last_cycle(name).await?.is_some_and(|cycle| cycle.id > before) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -6,7 +6,7 @@ use parhelia_core::event::{Event, NewEvent};
 use super::{first_int, text_of};
 use crate::error::Result;
 use crate::script::{Script, Value, params};
-use crate::types::EventFilter;
+use crate::types::{EventFilter, Fence};
 use crate::{Store, row, sql};
 
 /// After every stored time, in text order.
@@ -23,6 +23,13 @@ impl Store {
         script.events(events, &text_of(now));
         let done = self.write(script).await?;
         Ok((0..done.len()).filter_map(|step| first_int(&done, step)).collect())
+    }
+
+    /// The same by a holder of a fence: what it announces is told only while that is true.
+    pub async fn announce(&self, fence: &Fence, events: Vec<NewEvent>, now: Timestamp) -> Result<()> {
+        let mut script = Script::fenced("announce", fence);
+        script.events(events, &text_of(now));
+        self.write(script).await.map(drop)
     }
 
     pub async fn events(&self, filter: &EventFilter) -> Result<Vec<Event>> {
