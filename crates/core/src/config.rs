@@ -189,7 +189,8 @@ impl Config {
                 key: "server.database_url",
                 // It may hold a password.
                 value: "(hidden)".into(),
-                allowed: "postgres://USER:PASSWORD@HOST:5432/DATABASE; leave it out for the home's own file".into(),
+                allowed: "postgres://USER:PASSWORD@HOST:5432/DATABASE; leave it out for the home's own file"
+                    .into(),
             });
         }
         let silent = r.max_silent_hours;

@@ -325,7 +325,10 @@ fn start_loops(
     let (mut handles, mut queues) = (BTreeMap::new(), Vec::new());
     for (provider, shared) in providers {
         let (requests, queue) = driver::requests();
-        handles.insert(provider.name().to_owned(), ProviderHandle { provider: provider.clone(), requests, shared });
+        handles.insert(
+            provider.name().to_owned(),
+            ProviderHandle { provider: provider.clone(), requests, shared },
+        );
         if shared {
             queues.push((provider, queue));
         } else {
@@ -336,7 +339,8 @@ fn start_loops(
     loops.spawn(lease::run(context.clone(), seat.is_none(), stopping.clone()));
     let (lead, held) = watch::channel(seat.is_none().then(|| context.fence.clone()));
     let fenced = Arc::new(Notify::new());
-    let leading = Leading { context: context.clone(), observer: observer.clone(), queues, fenced: fenced.clone() };
+    let leading =
+        Leading { context: context.clone(), observer: observer.clone(), queues, fenced: fenced.clone() };
     match seat {
         Some(seat) => {
             let election =

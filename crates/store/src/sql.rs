@@ -18,12 +18,7 @@ pub struct Sql {
 }
 
 impl Sql {
-    const fn new(
-        index: usize,
-        name: &'static str,
-        text: &'static str,
-        batch: Option<&'static str>,
-    ) -> Self {
+    const fn new(index: usize, name: &'static str, text: &'static str, batch: Option<&'static str>) -> Self {
         Self { index, name, text, batch, sqlite: OnceLock::new(), postgres: OnceLock::new() }
     }
 
@@ -63,8 +58,12 @@ fn for_sqlite(text: &str) -> String {
 }
 
 macro_rules! batch {
-    ($file:literal) => { None };
-    ($file:literal batched) => { Some(include_str!(concat!("../sql/batch/", $file, ".sql"))) };
+    ($file:literal) => {
+        None
+    };
+    ($file:literal batched) => {
+        Some(include_str!(concat!("../sql/batch/", $file, ".sql")))
+    };
 }
 
 macro_rules! statements {
@@ -191,7 +190,10 @@ mod tests {
     #[test]
     fn parameters_are_rewritten_and_comments_dropped() {
         let both = "-- why\nSELECT $1\n  -- postgres: FOR SHARE\n";
-        assert_eq!((for_sqlite(both).as_str(), for_postgres(both).as_str()), ("SELECT ?1\n", "SELECT $1\n FOR SHARE\n"));
+        assert_eq!(
+            (for_sqlite(both).as_str(), for_postgres(both).as_str()),
+            ("SELECT ?1\n", "SELECT $1\n FOR SHARE\n")
+        );
         assert_eq!(for_sqlite("-- $1 is it\nSELECT $1,\n  $12\n"), "SELECT ?1,\n  ?12\n");
     }
 }

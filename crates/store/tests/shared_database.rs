@@ -51,7 +51,8 @@ async fn an_event_that_commits_late_is_not_passed_by() {
     let url = server.database();
     let store = Store::open(&url).await.unwrap();
     let first = store.append_events(vec![event(EventType::ServerStarted)], at(0)).await.unwrap()[0];
-    until("the first is settled", async || (store.last_event_id().await.unwrap() == first).then_some(())).await;
+    until("the first is settled", async || (store.last_event_id().await.unwrap() == first).then_some(()))
+        .await;
 
     let slow = connect(&url).await;
     slow.batch_execute("BEGIN; SELECT reserve_events(1)").await.unwrap();

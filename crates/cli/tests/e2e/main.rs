@@ -13,6 +13,7 @@ mod incident;
 mod kills;
 mod lying_provider;
 mod policies;
+mod postgres;
 mod recovery;
 mod screens;
 mod server_life;

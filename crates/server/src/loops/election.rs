@@ -81,9 +81,12 @@ impl Election {
         let until = plus_seconds(now, LEASE_SECONDS);
         let epoch = store.take_leadership(&fence.owner_id, until, now, true).await?;
         let led = Fence { owner_id: fence.owner_id.clone(), epoch };
-        let event =
-            NewEvent::new(EventType::LeaderElected, Source::System, format!("Leader elected (epoch {epoch})"))
-                .details(json!({ "owner_id": led.owner_id, "epoch": epoch, "home_id": self.home_id }));
+        let event = NewEvent::new(
+            EventType::LeaderElected,
+            Source::System,
+            format!("Leader elected (epoch {epoch})"),
+        )
+        .details(json!({ "owner_id": led.owner_id, "epoch": epoch, "home_id": self.home_id }));
         store.announce(&led, vec![event], now).await?;
         Ok(led)
     }
@@ -103,7 +106,9 @@ impl Election {
             let renewal = tokio::time::timeout(RENEW, store.renew_leadership(fence, until));
             match renewal.await {
                 Ok(Ok(())) => renewed = asked,
-                Ok(Err(StoreError::Fenced { .. } | StoreError::Conflict { .. })) => return "another has taken over",
+                Ok(Err(StoreError::Fenced { .. } | StoreError::Conflict { .. })) => {
+                    return "another has taken over";
+                }
                 Ok(Err(error)) => warn!(%error, "the lead could not be renewed; trying again"),
                 Err(_) => warn!("the lead could not be renewed in time; trying again"),
             }

@@ -80,7 +80,9 @@ impl HealthLoop {
         let rows = self.context.store.patients().await?;
         let now = self.context.clock.monotonic();
         let patients = self.examine(rows, now);
-        let watched = now.saturating_sub(*self.observer.since.lock().unwrap_or_else(PoisonError::into_inner)).as_secs_f64();
+        let watched = now
+            .saturating_sub(*self.observer.since.lock().unwrap_or_else(PoisonError::into_inner))
+            .as_secs_f64();
         let changes = plan_health(&patients, watched, &self.context.config.ladder());
         if changes.is_empty() {
             return Ok(0);

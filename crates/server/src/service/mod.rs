@@ -99,7 +99,9 @@ impl Service {
 
     pub(crate) fn provider(&self, name: &str) -> Result<&ProviderHandle, ServiceError> {
         // On a shared database every home has its own process provider; `process` is the one here.
-        let own = || self.providers.iter().find(|(own, _)| own.strip_prefix(name).is_some_and(|r| r.starts_with(':')));
+        let own = || {
+            self.providers.iter().find(|(own, _)| own.strip_prefix(name).is_some_and(|r| r.starts_with(':')))
+        };
         self.providers.get(name).or_else(|| own().map(|(_, handle)| handle)).ok_or_else(|| {
             let known: Vec<_> = self.providers.keys().map(String::as_str).collect();
             ServiceError::invalid(

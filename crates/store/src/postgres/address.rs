@@ -70,7 +70,9 @@ enum Trust {
     /// Encrypted, as libpq's `require`: against listening, not against an impostor.
     Anybody,
     /// The certificate must be signed by a root that we know, and be for this host.
-    Verified { root: Option<PathBuf> },
+    Verified {
+        root: Option<PathBuf>,
+    },
 }
 
 impl Address {

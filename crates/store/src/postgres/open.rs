@@ -84,7 +84,8 @@ async fn after_restore(client: &Client) -> Result<(), tokio_postgres::Error> {
 
 /// Reads whose database it is and of which version. Changes nothing.
 async fn judge(client: &Client, address: &Address) -> Result<i64> {
-    let refuse = |detail: &str| StoreError::NotOurs { database: address.to_string(), detail: detail.to_owned() };
+    let refuse =
+        |detail: &str| StoreError::NotOurs { database: address.to_string(), detail: detail.to_owned() };
     let schema: Option<String> =
         client.query_one("SELECT current_schema()::TEXT", &[]).await.map_err(told)?.get(0);
     if schema.is_none() {

@@ -337,7 +337,8 @@ fn spread(
         let place = cells.first().and_then(Value::as_int).and_then(|ord| usize::try_from(ord - 1).ok());
         let Some(i) = place.and_then(|place| steps.get(place)) else { continue };
         cells.remove(0);
-        outcomes[*i] = Some(StepOutcome { touched: 1, rows: if cells.is_empty() { vec![] } else { vec![cells] } });
+        outcomes[*i] =
+            Some(StepOutcome { touched: 1, rows: if cells.is_empty() { vec![] } else { vec![cells] } });
     }
     Ok(())
 }

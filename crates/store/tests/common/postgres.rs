@@ -95,7 +95,20 @@ impl Server {
 
     fn psql(&self, database: &str, text: &str) -> std::process::Output {
         Command::new(self.bin.join("psql"))
-            .args(["-X", "-q", "-At", "-U", "postgres", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", text, "-h"])
+            .args([
+                "-X",
+                "-q",
+                "-At",
+                "-U",
+                "postgres",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-d",
+                database,
+                "-c",
+                text,
+                "-h",
+            ])
             .arg(&self.dir)
             .output()
             .unwrap()
@@ -135,5 +148,9 @@ fn as_postgres(program: &Path) -> Command {
 
 fn id(args: &[&str]) -> u32 {
     let said = Command::new("id").args(args).output().unwrap();
-    String::from_utf8(said.stdout).unwrap().trim().parse().expect("there is no user postgres: install postgresql")
+    String::from_utf8(said.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .expect("there is no user postgres: install postgresql")
 }
