@@ -102,7 +102,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let home = Home::open(&options.home, entropy.as_ref())?;
     let _lock = lock(&home, &clock).await?;
     let store = match &options.config.server.database_url {
-        Some(url) => Store::open_postgres(url).await?,
+        Some(url) => Store::open_postgres(&url.0).await?,
         None => Store::open_sqlite(&home.database())?,
     };
     let led = lead(&store, &home, &clock, &entropy).await?;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use parhelia_core::api::ServerInfo;
-use parhelia_core::config::Config;
+use parhelia_core::config::{Config, DatabaseUrl};
 use parhelia_core::time::Clock;
 use parhelia_server::serve::{Ready, ServeError, ServeOptions, serve};
 use serde_json::json;
@@ -61,10 +61,10 @@ pub(super) async fn up(ctx: &Context, args: UpArgs) -> Result<()> {
 fn configuration(home: &Path, asked: Option<&Path>) -> Result<Config> {
     let mut config = read_configuration(home, asked)?;
     if let Some(url) = std::env::var(DATABASE_URL).ok().filter(|url| !url.trim().is_empty()) {
-        config.server.database_url = Some(url);
+        config.server.database_url = Some(DatabaseUrl(url));
     }
     if let Some(url) = &config.server.database_url {
-        parhelia_server::serve::check_database_url(url)
+        parhelia_server::serve::check_database_url(&url.0)
             .map_err(|error| CliError::new(Exit::Usage, "database_url", error.to_string()))?;
     }
     Ok(config)

@@ -1,6 +1,8 @@
 //! A real PostgreSQL for the tests: Debian's binaries, a private directory, a unix socket. A small shell holds it and
 //! ends it, with its files, when the test process is gone, however it goes.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests are tests
+
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
