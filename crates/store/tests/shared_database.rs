@@ -335,6 +335,34 @@ async fn a_wake_reaches_every_server() {
     .await;
 }
 
+#[tokio::test]
+async fn tls_is_required_and_verified_when_asked_for() {
+    let server = Server::start_with_tls();
+    let port = server.tcp.unwrap();
+    let open = async |host: &str, query: &str| {
+        Store::open(&format!("postgres://postgres@{host}:{port}/postgres?{query}")).await
+    };
+    let encrypted = "SELECT COUNT(*) FILTER (WHERE ssl) || '/' || COUNT(*) FROM pg_stat_ssl
+                     JOIN pg_stat_activity USING (pid) WHERE application_name = 'parhelia'";
+    let store = open("127.0.0.1", "sslmode=require").await.unwrap();
+    store.append_events(vec![event(EventType::ServerStarted)], at(0)).await.unwrap();
+    let counted = server.sql("postgres", encrypted);
+    let (with, all) = counted.split_once('/').unwrap();
+    assert!(with == all && all != "0", "{counted}");
+    store.close().await.unwrap();
+
+    let root = server.root().display().to_string();
+    open("localhost", &format!("sslmode=verify-full&sslrootcert={root}")).await.unwrap();
+    // Not a root of this system, and not the certificate of that name.
+    for (host, query) in [
+        ("localhost", "sslmode=verify-full".to_owned()),
+        ("127.0.0.1", format!("sslmode=verify-full&sslrootcert={root}")),
+    ] {
+        let error = open(host, &query).await.unwrap_err();
+        assert!(error.is_unavailable(), "{error}");
+    }
+}
+
 /// PostgreSQL is ended again and again under load, both ways. Whatever was acknowledged is there, nothing is
 /// there twice, a row and its event are there together, and it all comes back by itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

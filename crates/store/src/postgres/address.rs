@@ -248,11 +248,11 @@ mod tests {
         let address = Address::parse(url).unwrap();
         assert_eq!(address.to_string(), "postgres://ann@db.example:5433/fleet");
         assert!(!format!("{address:?}").contains("s3cret"));
-        for broken in ["postgres://ann:s3cret/x@h/d", "postgres://ann:s3cret@h/d?sslmode=s3cret"] {
+        for broken in ["postgres://ann:s3cret@h:s3cret/d", "postgres://ann:s3cret@h/d?sslmode=s3cret"] {
             let error = check_url(broken).unwrap_err().to_string();
             assert!(!error.contains("s3cret") && error.contains("postgres://USER"), "{error}");
         }
-        assert_eq!(redacted("postgres://ann:s3cret/x@h/d"), "postgres://…");
+        assert_eq!(redacted("postgres://ann:s3cret@h:s3cret/d"), "postgres://…");
     }
 
     #[test]

@@ -47,6 +47,8 @@ const QUEUE: usize = 1024;
 const TRIES: u32 = 5;
 /// The database's own limit is 15 s; beyond this it is the connection that does not answer.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Whoever asks whether it answers wants to know soon.
+const PROBE: Duration = Duration::from_secs(3);
 const RECONNECT_FIRST: Duration = Duration::from_millis(100);
 const RECONNECT_MOST: Duration = Duration::from_secs(3);
 
@@ -282,7 +284,8 @@ impl Database for Postgres {
 
     async fn probe(&self) -> Result<()> {
         let probe = Query { sql: &sql::PROBE, params: vec![] };
-        self.read(probe, Box::new(|rows| rows.next().map(drop))).await
+        let answer = self.read(probe, Box::new(|rows| rows.next().map(drop)));
+        tokio::time::timeout(PROBE, answer).await.unwrap_or_else(|_| Err(late()))
     }
 
     async fn close(&self) -> Result<()> {

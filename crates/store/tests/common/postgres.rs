@@ -32,6 +32,8 @@ pub struct Server {
     bin: PathBuf,
     keeper: Mutex<Child>,
     databases: AtomicU32,
+    /// On the loopback address, with TLS; otherwise only its unix socket is open.
+    pub tcp: Option<u16>,
 }
 
 impl Server {
@@ -42,6 +44,20 @@ impl Server {
     }
 
     pub fn start() -> Server {
+        Self::start_with(false)
+    }
+
+    /// One that also listens on TCP, with a certificate for `localhost` that is its own root (`root()`).
+    pub fn start_with_tls() -> Server {
+        Self::start_with(true)
+    }
+
+    /// The certificate of [`Server::start_with_tls`].
+    pub fn root(&self) -> PathBuf {
+        self.dir.join("root.pem")
+    }
+
+    fn start_with(tls: bool) -> Server {
         let bin = std::fs::read_dir("/usr/lib/postgresql")
             .ok()
             .and_then(|versions| {
@@ -63,6 +79,17 @@ impl Server {
         let conf = dir.join("data/postgresql.conf");
         let mut file = std::fs::OpenOptions::new().append(true).open(conf).unwrap();
         file.write_all(SETTINGS.as_bytes()).unwrap();
+        let tcp = tls.then(|| {
+            certify(&dir);
+            let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let more = format!(
+                "listen_addresses = '127.0.0.1'\nport = {port}\nssl = on\nssl_cert_file = '{0}/root.pem'\n\
+                 ssl_key_file = '{0}/root.key'\n",
+                dir.display()
+            );
+            file.write_all(more.as_bytes()).unwrap();
+            port
+        });
         let keeper = as_postgres(Path::new("/bin/sh"))
             .args(["-c", KEEPER, "keeper"])
             .arg(&bin)
@@ -72,7 +99,7 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let server = Server { dir, bin, keeper: Mutex::new(keeper), databases: AtomicU32::new(0) };
+        let server = Server { dir, bin, keeper: Mutex::new(keeper), databases: AtomicU32::new(0), tcp };
         server.until_up();
         server
     }
@@ -86,6 +113,10 @@ impl Server {
 
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@{}/{database}", self.dir.display().to_string().replace('/', "%2F"))
+    }
+
+    fn port(&self) -> String {
+        self.tcp.unwrap_or(5432).to_string()
     }
 
     /// Runs statements with psql; gives what they say.
@@ -112,6 +143,7 @@ impl Server {
                 "-h",
             ])
             .arg(&self.dir)
+            .args(["-p", &self.port()])
             .output()
             .unwrap()
     }
@@ -140,6 +172,20 @@ impl Drop for Server {
         drop(keeper.stdin.take());
         let _ = keeper.wait();
     }
+}
+
+fn certify(dir: &Path) {
+    let made = as_postgres(Path::new("openssl"))
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
+        .args(["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .arg("-keyout")
+        .arg(dir.join("root.key"))
+        .arg("-out")
+        .arg(dir.join("root.pem"))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
 }
 
 fn as_postgres(program: &Path) -> Command {
