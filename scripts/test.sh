@@ -12,6 +12,9 @@ missing=()
 for pair in cc:gcc tmux:tmux mount:mount ps:procps; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
 done
+# A real PostgreSQL, started by each test process in a directory of its own.
+compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
+command -v setpriv >/dev/null || missing+=(util-linux)
 [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
 if [ "${#missing[@]}" -gt 0 ]; then
     sudo=""

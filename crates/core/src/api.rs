@@ -288,11 +288,18 @@ pub struct ServerInfo {
     pub home_id: String,
     pub owner_id: String,
     pub epoch: i64,
+    /// Whether it runs the loops that there is only one of; another server on the same database may.
+    #[serde(default = "yes")]
+    pub leads: bool,
     pub started_at: Timestamp,
     /// The TCP address, when there is one.
     pub listen: Option<String>,
     pub on_demand: bool,
     pub providers: Vec<String>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// `application/problem+json`: the one shape of every error.

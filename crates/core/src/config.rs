@@ -35,15 +35,35 @@ pub struct Config {
 pub struct Server {
     /// A TCP address to listen on besides the unix socket.
     pub listen: Option<String>,
+    /// `postgres://…`: a database that several servers share. Without it the home has its own SQLite file.
+    #[serde(skip_serializing)]
+    pub database_url: Option<DatabaseUrl>,
     /// A server that was started on demand leaves after this long without work and without questions.
     pub idle_exit_seconds: u64,
     pub max_body_bytes: u64,
     pub max_batch: u64,
 }
 
+/// An address that may hold a password: it is never shown, only handed to the store.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DatabaseUrl(pub String);
+
+impl std::fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DatabaseUrl(hidden)")
+    }
+}
+
 impl Default for Server {
     fn default() -> Self {
-        Self { listen: None, idle_exit_seconds: 600, max_body_bytes: 2 << 20, max_batch: 10_000 }
+        Self {
+            listen: None,
+            database_url: None,
+            idle_exit_seconds: 600,
+            max_body_bytes: 2 << 20,
+            max_batch: 10_000,
+        }
     }
 }
 
@@ -137,7 +157,8 @@ impl Default for Retention {
 
 impl Config {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let config: Config = toml::from_str(text).map_err(|e| ConfigError::Syntax(e.to_string()))?;
+        let config: Config =
+            toml::from_str(text).map_err(|e| ConfigError::Syntax(without_secrets(&e.to_string())))?;
         config.check()?;
         Ok(config)
     }
@@ -173,6 +194,16 @@ impl Config {
                 let allowed = format!("from {low} to {high}");
                 return Err(ConfigError::Range { key, value: value.to_string(), allowed });
             }
+        }
+        let scheme = |url: &str| url.starts_with("postgres://") || url.starts_with("postgresql://");
+        if s.database_url.as_ref().is_some_and(|url| !scheme(&url.0)) {
+            return Err(ConfigError::Range {
+                key: "server.database_url",
+                // It may hold a password.
+                value: "(hidden)".into(),
+                allowed: "postgres://USER:PASSWORD@HOST:5432/DATABASE; leave it out for the home's own file"
+                    .into(),
+            });
         }
         let silent = r.max_silent_hours;
         if !(silent.is_finite() && silent > 0.0 && silent <= 168.0) {
@@ -239,9 +270,29 @@ impl Config {
     }
 }
 
+/// A mistake is shown with its line, and that line may hold a password.
+fn without_secrets(message: &str) -> String {
+    let hidden = |line: &str| match line.split_once("database_url") {
+        Some((before, rest)) if rest.contains("://") => format!("{before}database_url = (hidden)"),
+        _ => line.to_owned(),
+    };
+    message.lines().map(hidden).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_address_of_the_database_is_checked_and_never_shown() {
+        let good = Config::parse("[server]\ndatabase_url = 'postgres://ann:s3cret@h/d'").unwrap();
+        assert!(!format!("{good:?}").contains("s3cret"));
+        for bad in ["'mysql://ann:s3cret@h/d'", "postgres://ann:s3cret@h/d", "['postgres://ann:s3cret@h/d']"]
+        {
+            let error = Config::parse(&format!("[server]\ndatabase_url = {bad}\n")).unwrap_err().to_string();
+            assert!(error.contains("database_url") && !error.contains("s3cret"), "{error}");
+        }
+    }
 
     #[test]
     fn the_defaults_are_the_seeds_own() {

@@ -81,7 +81,9 @@ impl Prices {
     }
 
     fn of<'a>(&'a self, provider: &'a str) -> impl DoubleEndedIterator<Item = &'a Price> {
-        self.0.iter().filter(move |p| p.provider == provider)
+        // `process:1a2b3c4d` is the `process` provider of one home.
+        let kind = provider.split_once(':').map_or(provider, |(kind, _)| kind);
+        self.0.iter().filter(move |p| p.provider == kind)
     }
 
     /// US dollars per hour at one moment.

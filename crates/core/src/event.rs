@@ -46,6 +46,7 @@ word_enum!(
 
         ServerStarted = "server_started",
         ServerStopped = "server_stopped",
+        LeaderElected = "leader_elected",
     }
 );
 

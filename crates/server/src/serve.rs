@@ -22,14 +22,15 @@ use serde_json::json;
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::home::{Home, HomeError, ServerLock};
 use crate::http::{self, App, Door, TokenHash};
-use crate::loops::driver::{self, Ended};
+use crate::loops::driver::{self, Ended, SharedQueue};
+use crate::loops::election::{Election, Lead};
 use crate::loops::health::{HealthLoop, Observer};
 use crate::loops::reconciler::Reconciler;
 use crate::loops::{Context, lease, retention, stopped};
@@ -104,7 +105,10 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let address = tcp_address(&options)?;
     let home = Home::open(&options.home, entropy.as_ref())?;
     let _lock = lock(&home, &clock).await?;
-    let store = Store::open_sqlite(&home.database())?;
+    let store = match &options.config.server.database_url {
+        Some(url) => Store::open_postgres(&url.0).await?,
+        None => Store::open_sqlite(&home.database())?,
+    };
     let led = lead(&store, &home, &clock, &entropy).await?;
     let tcp = match address {
         Some(address) => Some(TcpListener::bind(address).await.map_err(|e| listen_error(address, &e))?),
@@ -127,7 +131,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     };
     let (stop, stopping) = watch::channel(false);
     let mut loops = JoinSet::new();
-    let handles = start_loops(&options, &home, &context, &stopping, &mut loops)?;
+    let (handles, lead) = start_loops(&options, &home, &context, &stopping, &mut loops)?;
     let info = ServerInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance_id: led.instance_id.clone(),
@@ -135,6 +139,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         home_id: home.id.clone(),
         owner_id: led.fence.owner_id.clone(),
         epoch: led.fence.epoch,
+        leads: lead.borrow().is_some(),
         started_at: led.started_at,
         listen: bound.map(|a| a.to_string()),
         on_demand: options.on_demand,
@@ -148,8 +153,12 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         entropy,
         led.instance_id.clone(),
         context.observer.clone(),
+        lead,
         stopping.clone(),
     ));
+    if let Some(wakes) = store.wakes() {
+        loops.spawn(hear_wakes(service.clone(), wakes, stopping.clone()));
+    }
     let app = App { service: service.clone(), info: Arc::new(info), stop: Arc::new(Notify::new()) };
     let ring = app.stop.clone();
     let doors = open_doors(app, socket, tcp, &token, &context.config, &stopping);
@@ -244,7 +253,7 @@ struct Led {
     started_at: parhelia_core::Timestamp,
 }
 
-/// Takes the lead under a new epoch: whatever an earlier server still had in flight is refused from here on.
+/// Becomes an owner. On SQLite it takes the lead with it, under a new epoch: whatever an earlier server still had in flight is refused from here on.
 async fn lead(
     store: &Store,
     home: &Home,
@@ -271,12 +280,26 @@ async fn lead(
             version: env!("CARGO_PKG_VERSION").to_owned(),
         })
         .await?;
-    // Forced: on SQLite the lock on the home, which we hold, proves that the former holder is gone.
-    let epoch = store.take_leadership(&owner_id, lease_until, now, true).await?;
-    let event = NewEvent::new(EventType::ServerStarted, Source::System, format!("Server started (epoch {epoch})"))
-        .details(json!({ "owner_id": owner_id, "epoch": epoch, "version": env!("CARGO_PKG_VERSION"), "home_id": home.id }));
+    // We have the lock of the home: whatever an earlier server of it still has under way is refused from here on.
+    store.supersede_owners(&home.id, &owner_id, now).await?;
+    let shared = store.seat().is_some();
+    let fence = if shared {
+        Fence::of_owner(owner_id)
+    } else {
+        // Forced: the lock on the home proves that the former holder is gone.
+        let epoch = store.take_leadership(&owner_id, lease_until, now, true).await?;
+        Fence { owner_id, epoch }
+    };
+    let message =
+        if shared { "Server started".to_owned() } else { format!("Server started (epoch {})", fence.epoch) };
+    let event = NewEvent::new(EventType::ServerStarted, Source::System, message).details(json!({
+        "owner_id": fence.owner_id,
+        "epoch": if shared { None } else { Some(fence.epoch) },
+        "version": env!("CARGO_PKG_VERSION"),
+        "home_id": home.id,
+    }));
     store.append_events(vec![event], now).await?;
-    Ok(Led { fence: Fence { owner_id, epoch }, instance_id, started_at: now })
+    Ok(Led { fence, instance_id, started_at: now })
 }
 
 fn start_loops(
@@ -285,7 +308,8 @@ fn start_loops(
     context: &Context,
     stopping: &watch::Receiver<bool>,
     loops: &mut JoinSet<Ended>,
-) -> Result<BTreeMap<String, ProviderHandle>, ServeError> {
+) -> Result<(BTreeMap<String, ProviderHandle>, Lead), ServeError> {
+    let seat = context.store.seat();
     let process = ProcessProvider::new(ProcessConfig {
         home: home.path.clone(),
         home_id: home.id.clone(),
@@ -295,22 +319,120 @@ fn start_loops(
         clock: context.clock.clone(),
     })
     .map_err(|e| ServeError::Process { home: home.path.clone(), reason: e.to_string() })?;
-    let mut providers: Vec<Arc<dyn Provider>> = vec![Arc::new(process)];
+    // Only this server can see the processes of its home, so it reconciles them whoever leads; where several
+    // homes share a store, each has rows of its own.
+    let process = match &seat {
+        Some(_) => process.named(format!("process:{}", home.id.get(..8).unwrap_or(&home.id))),
+        None => process,
+    };
+    let mut providers: Vec<(Arc<dyn Provider>, bool)> = vec![(Arc::new(process), false)];
     if let Some(world) = &options.config.fake_world {
         warn!(%world, "the fake provider is on: it runs nothing, it is for tests");
-        providers.push(Arc::new(FakeProvider::in_file(PathBuf::from(world), context.clock.clone())));
+        providers.push((Arc::new(FakeProvider::in_file(PathBuf::from(world), context.clock.clone())), true));
     }
-    let mut handles = BTreeMap::new();
-    for provider in providers {
+    let (mut handles, mut queues) = (BTreeMap::new(), Vec::new());
+    for (provider, shared) in providers {
         let (requests, queue) = driver::requests();
-        let reconciler = Reconciler::new(context.clone(), provider.clone());
-        loops.spawn(driver::reconcile(context.clone(), reconciler, queue, stopping.clone()));
-        handles.insert(provider.name().to_owned(), ProviderHandle { provider, requests });
+        handles.insert(
+            provider.name().to_owned(),
+            ProviderHandle { provider: provider.clone(), requests, shared },
+        );
+        if shared {
+            queues.push((provider, queue));
+        } else {
+            let reconciler = Reconciler::new(context.clone(), provider);
+            loops.spawn(driver::reconcile(context.clone(), reconciler, queue, stopping.clone()));
+        }
     }
-    loops.spawn(HealthLoop::new(context.clone()).run(stopping.clone()));
-    loops.spawn(retention::run(context.clone(), stopping.clone()));
-    loops.spawn(lease::run(context.clone(), stopping.clone()));
-    Ok(handles)
+    loops.spawn(lease::run(context.clone(), seat.is_none(), stopping.clone()));
+    let (lead, held) = watch::channel(seat.is_none().then(|| context.fence.clone()));
+    let fenced = Arc::new(Notify::new());
+    let leading = Leading { context: context.clone(), queues, fenced: fenced.clone() };
+    match seat {
+        Some(seat) => {
+            let election =
+                Election { context: context.clone(), seat, home_id: home.id.clone(), lead, fenced };
+            loops.spawn(election.run(stopping.clone()));
+            loops.spawn(leading.while_led(held.clone(), stopping.clone()));
+        }
+        None => leading.start(&context.fence, stopping, loops),
+    }
+    Ok((handles, held))
+}
+
+/// The loops that there is one of, run by the leader.
+struct Leading {
+    context: Context,
+    queues: Vec<(Arc<dyn Provider>, SharedQueue)>,
+    fenced: Arc<Notify>,
+}
+
+impl Leading {
+    fn start(&self, fence: &Fence, stopping: &watch::Receiver<bool>, loops: &mut JoinSet<Ended>) {
+        let context = Context { fence: fence.clone(), ..self.context.clone() };
+        for (provider, queue) in &self.queues {
+            let reconciler = Reconciler::new(context.clone(), provider.clone());
+            loops.spawn(driver::reconcile(context.clone(), reconciler, queue.clone(), stopping.clone()));
+        }
+        loops.spawn(HealthLoop::new(context.clone()).run(stopping.clone()));
+        loops.spawn(retention::run(context, stopping.clone()));
+    }
+
+    /// Starts them when the lead is won and stops them at once, wherever they are, when it is lost.
+    async fn while_led(self, mut lead: Lead, mut stopping: watch::Receiver<bool>) -> Ended {
+        loop {
+            let mut loops = JoinSet::new();
+            let fence = lead.borrow_and_update().clone();
+            if let Some(fence) = &fence {
+                self.context.observer.restart();
+                self.start(fence, &stopping, &mut loops);
+            }
+            tokio::select! {
+                () = stopped(&mut stopping) => {
+                    while loops.join_next().await.is_some() {}
+                    return Ended::Shutdown;
+                }
+                changed = lead.changed() => {
+                    if changed.is_err() {
+                        return Ended::Shutdown;
+                    }
+                }
+                Some(ended) = loops.join_next() => {
+                    warn!(?ended, "a loop of the leader has ended");
+                    self.fenced.notify_one();
+                    // The election answers by giving the lead up.
+                    let _ = lead.changed().await;
+                }
+            }
+            loops.shutdown().await;
+        }
+    }
+}
+
+/// What other servers ask to look at.
+async fn hear_wakes(
+    service: Arc<Service>,
+    mut wakes: broadcast::Receiver<String>,
+    mut stopping: watch::Receiver<bool>,
+) -> Ended {
+    loop {
+        tokio::select! {
+            () = stopped(&mut stopping) => return Ended::Shutdown,
+            heard = wakes.recv() => match heard {
+                Ok(name) => service.woken(&name),
+                Err(broadcast::error::RecvError::Lagged(_)) => service.poke_all(),
+                Err(broadcast::error::RecvError::Closed) => {
+                    stopped(&mut stopping).await;
+                    return Ended::Shutdown;
+                }
+            },
+        }
+    }
+}
+
+/// Whether a database address can be understood; the error never repeats it.
+pub fn check_database_url(url: &str) -> Result<(), StoreError> {
+    parhelia_store::postgres::check_url(url)
 }
 
 fn open_doors(

@@ -11,5 +11,6 @@ WHERE task_id = $2
   AND (CAST($3 AS TEXT) IS NULL OR session_id = $3)
   AND (CAST($4 AS TEXT) IS NULL OR event_type = $4)
   AND (CAST($5 AS TEXT) IS NULL OR source = $5)
+  -- postgres: AND (CAST($8 AS BIGINT) < 0 OR txid < pg_snapshot_xmin(pg_current_snapshot()))
 ORDER BY id
 LIMIT $9

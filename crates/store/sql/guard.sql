@@ -3,3 +3,4 @@
 SELECT 1
 FROM leadership
 WHERE owner_id = $1 AND epoch = $2
+-- postgres: FOR KEY SHARE

@@ -1,6 +1,7 @@
 -- Folds the oldest raw heartbeats into hours. An hour may be folded in several steps: averages are joined
 -- by the number of samples that had a figure, so the result is that of one step. The same rows are deleted
--- by heartbeats_delete in the same script.
+-- by heartbeats_delete in the same script. Two servers that both think that they lead must not fold one row
+-- twice: the second waits for the first and finds its rows gone.
 INSERT INTO heartbeat_hours (container_id, hour, samples, cpu_samples, memory_samples, cpu_percent_avg,
                              cpu_percent_max, memory_percent_avg, memory_percent_max, memory_mb_max,
                              disk_percent_max, first_at, last_at)
@@ -8,7 +9,9 @@ SELECT container_id, SUBSTR(timestamp, 1, 13) || ':00:00.000Z', COUNT(*), COUNT(
        COUNT(memory_percent), AVG(cpu_percent), MAX(cpu_percent), AVG(memory_percent), MAX(memory_percent),
        MAX(memory_mb), MAX(disk_percent), MIN(timestamp), MAX(timestamp)
 FROM heartbeats
-WHERE id IN (SELECT id FROM heartbeats WHERE timestamp < $1 ORDER BY timestamp, id LIMIT $2)
+WHERE id IN (SELECT id FROM heartbeats WHERE timestamp < $1 ORDER BY timestamp, id LIMIT $2
+             -- postgres: FOR UPDATE
+             )
 GROUP BY container_id, SUBSTR(timestamp, 1, 13)
 ON CONFLICT (container_id, hour) DO UPDATE SET
     samples = heartbeat_hours.samples + excluded.samples,

@@ -38,6 +38,9 @@ pub enum StoreError {
     )]
     Corrupt { path: PathBuf, detail: String },
 
+    #[error("the database {database} cannot be used: {detail} (nothing in it was changed)")]
+    NotOurs { database: String, detail: String },
+
     /// A stored value that this program cannot read: the row is named by the query that found it.
     #[error("{query}: column {column} holds something that this program cannot read: {detail}")]
     Unreadable { query: &'static str, column: usize, detail: String },
@@ -49,6 +52,15 @@ pub enum StoreError {
         step: &'static str,
         #[source]
         source: rusqlite::Error,
+    },
+
+    /// The same, of PostgreSQL.
+    #[error("{script}: the database refused step '{step}'; please report this")]
+    Postgres {
+        script: &'static str,
+        step: &'static str,
+        #[source]
+        source: tokio_postgres::Error,
     },
 }
 

@@ -9,6 +9,7 @@
 //! caller owns.
 
 mod error;
+pub mod postgres;
 mod row;
 mod script;
 pub mod sql;
@@ -19,7 +20,7 @@ mod verbs;
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{broadcast, oneshot, watch};
 
 pub use error::{Result, StoreError};
 pub use script::{Cells, Database, Expect, Query, Row, Rows, Script, Step, StepOutcome, Take, Value};
@@ -52,6 +53,38 @@ impl Store {
     /// and without waiting for the disk, so that a seed replays exactly. `:memory:` is a path too.
     pub fn open_sqlite_inline(path: &Path) -> Result<Self> {
         Ok(Self::new(Arc::new(sqlite::Inline::open(path)?)))
+    }
+
+    /// Connects to the PostgreSQL database at `url`, migrating it if it is older. One that is refused is left
+    /// exactly as it was. Needs a tokio runtime.
+    pub async fn open_postgres(url: &str) -> Result<Self> {
+        Ok(Self::new(Arc::new(postgres::Postgres::open(url).await?)))
+    }
+
+    /// `postgres://…` or `postgresql://…`, or else the path of an SQLite file.
+    pub async fn open(url_or_path: &str) -> Result<Self> {
+        if postgres::is_url(url_or_path) {
+            Self::open_postgres(url_or_path).await
+        } else {
+            Self::open_sqlite(Path::new(url_or_path))
+        }
+    }
+
+    /// The seat of the leader, where several servers share this store; `None` where whoever has opened it
+    /// leads.
+    pub fn seat(&self) -> Option<postgres::Seat> {
+        self.db.seat()
+    }
+
+    /// Asks every server that shares this store, this one too, to look at `name` soon. A hint that may be
+    /// lost: whoever it is about looks on a timer as well.
+    pub fn wake(&self, name: &str) {
+        self.db.wake(name);
+    }
+
+    /// The names that were given to [`Store::wake`] by any server; `None` where nobody shares the store.
+    pub fn wakes(&self) -> Option<broadcast::Receiver<String>> {
+        self.db.wakes()
     }
 
     /// Whether reads are answered, the writer lives, and the last commit went well.

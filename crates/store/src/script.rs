@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use parhelia_core::ids::ContainerId;
 use parhelia_core::time;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use crate::error::{Result, StoreError};
 use crate::sql::Sql;
@@ -196,10 +196,21 @@ pub trait Database: Send + Sync + fmt::Debug {
     fn queue_depth(&self) -> usize;
     /// The highest event id that is known to be committed: a hint to read the tail, nothing to decide by.
     fn commits(&self) -> watch::Receiver<i64>;
+
+    /// Where several servers share it: the seat of the leader. `None`: whoever has opened it leads.
+    fn seat(&self) -> Option<crate::postgres::Seat> {
+        None
+    }
+    /// Asks the other servers that share it to look at `name` soon. A hint that may be lost.
+    fn wake(&self, _name: &str) {}
+    /// What other servers (or this one) asked to look at.
+    fn wakes(&self) -> Option<broadcast::Receiver<String>> {
+        None
+    }
 }
 
 pub(crate) fn unmet(script: &Script, step: &Step, rows: u64) -> StoreError {
-    if step.sql.index == crate::sql::GUARD.index {
+    if [crate::sql::GUARD.index, crate::sql::GUARD_OWNER.index].contains(&step.sql.index) {
         return StoreError::Fenced { script: script.name };
     }
     StoreError::Conflict {

@@ -1,5 +1,7 @@
 //! Every statement of the store, each from its own file in `sql/`. Files are shared by all databases and
-//! written with `$1` parameters; SQLite gets them as `?1`. The registry lets a test prepare every one.
+//! written with `$1` parameters; SQLite gets them as `?1`. A line that begins with `-- postgres:` is a comment to
+//! SQLite and SQL to PostgreSQL. A few have a second form in `sql/batch/` that PostgreSQL runs for many steps
+//! at once. The registry lets a test prepare every one.
 
 use std::sync::OnceLock;
 
@@ -9,18 +11,41 @@ pub struct Sql {
     pub index: usize,
     pub name: &'static str,
     pub text: &'static str,
+    /// What PostgreSQL runs for a run of steps of this statement: each parameter is an array.
+    pub batch: Option<&'static str>,
     sqlite: OnceLock<String>,
+    postgres: OnceLock<String>,
 }
 
 impl Sql {
-    const fn new(index: usize, name: &'static str, text: &'static str) -> Self {
-        Self { index, name, text, sqlite: OnceLock::new() }
+    const fn new(index: usize, name: &'static str, text: &'static str, batch: Option<&'static str>) -> Self {
+        Self { index, name, text, batch, sqlite: OnceLock::new(), postgres: OnceLock::new() }
+    }
+
+    /// The text as PostgreSQL wants it: without the comments, with the lines that are for it alone.
+    pub fn postgres(&self) -> &str {
+        self.postgres.get_or_init(|| for_postgres(self.text))
     }
 
     /// The text as SQLite wants it: without the comments, parameters as `?1`.
     pub fn sqlite(&self) -> &str {
         self.sqlite.get_or_init(|| for_sqlite(self.text))
     }
+}
+
+const FOR_POSTGRES: &str = "-- postgres:";
+
+fn for_postgres(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.lines() {
+        match line.trim_start() {
+            special if special.starts_with(FOR_POSTGRES) => out.push_str(&special[FOR_POSTGRES.len()..]),
+            comment if comment.starts_with("--") => continue,
+            _ => out.push_str(line),
+        }
+        out.push('\n');
+    }
+    out
 }
 
 fn for_sqlite(text: &str) -> String {
@@ -32,12 +57,22 @@ fn for_sqlite(text: &str) -> String {
     out
 }
 
+macro_rules! batch {
+    ($file:literal) => {
+        None
+    };
+    ($file:literal batched) => {
+        Some(include_str!(concat!("../sql/batch/", $file, ".sql")))
+    };
+}
+
 macro_rules! statements {
-    ($($name:ident = $file:literal),+ $(,)?) => {
+    ($($name:ident = $file:literal $($batched:ident)?),+ $(,)?) => {
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         enum Place { $($name),+ }
         $(pub static $name: Sql =
-            Sql::new(Place::$name as usize, $file, include_str!(concat!("../sql/", $file, ".sql")));)+
+            Sql::new(Place::$name as usize, $file, include_str!(concat!("../sql/", $file, ".sql")),
+                batch!($file $($batched)?));)+
         pub static ALL: &[&Sql] = &[$(&$name),+];
     };
 }
@@ -61,7 +96,7 @@ statements! {
     CYCLES = "cycles",
     CYCLES_DELETE = "cycles_delete",
     DESIRE_TERMINATION = "desire_termination",
-    EVENT = "event",
+    EVENT = "event" batched,
     EVENTS_AFTER = "events_after",
     EVENTS_BEFORE = "events_before",
     EVENTS_CONTAINER_NEWEST = "events_container_newest",
@@ -79,13 +114,14 @@ statements! {
     FOREIGN_KNOWN = "foreign_known",
     FOREIGN_UPSERT = "foreign_upsert",
     GUARD = "guard",
+    GUARD_OWNER = "guard_owner",
     HASTEN_TERMINATION = "hasten_termination",
     HEARTBEAT_HISTORY = "heartbeat_history",
     HEARTBEAT_HOURS = "heartbeat_hours",
     HEARTBEAT_HOURS_DELETE = "heartbeat_hours_delete",
-    HEARTBEAT_INSERT = "heartbeat_insert",
-    HEARTBEAT_TOUCH = "heartbeat_touch",
-    HEARTBEAT_WORKERS = "heartbeat_workers",
+    HEARTBEAT_INSERT = "heartbeat_insert" batched,
+    HEARTBEAT_TOUCH = "heartbeat_touch" batched,
+    HEARTBEAT_WORKERS = "heartbeat_workers" batched,
     HEARTBEATS_DELETE = "heartbeats_delete",
     HEARTBEATS_FOLD = "heartbeats_fold",
     INSTANCE_ADOPT = "instance_adopt",
@@ -107,6 +143,7 @@ statements! {
     OWNER_REGISTER = "owner_register",
     OWNER_RENEW = "owner_renew",
     OWNERS = "owners",
+    OWNERS_SUPERSEDE = "owners_supersede",
     PATIENTS = "patients",
     PROBE = "probe",
     PROVIDER_MEMORY = "provider_memory",
@@ -138,6 +175,7 @@ mod tests {
         let mut files: Vec<String> = std::fs::read_dir(dir)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name != "batch")
             .map(|name| name.trim_end_matches(".sql").to_owned())
             .collect();
         files.sort();
@@ -152,6 +190,11 @@ mod tests {
 
     #[test]
     fn parameters_are_rewritten_and_comments_dropped() {
+        let both = "-- why\nSELECT $1\n  -- postgres: FOR SHARE\n";
+        assert_eq!(
+            (for_sqlite(both).as_str(), for_postgres(both).as_str()),
+            ("SELECT ?1\n", "SELECT $1\n FOR SHARE\n")
+        );
         assert_eq!(for_sqlite("-- $1 is it\nSELECT $1,\n  $12\n"), "SELECT ?1,\n  ?12\n");
     }
 }

@@ -10,11 +10,27 @@ use parhelia_core::sandbox::{Resources, SandboxSpec};
 use parhelia_core::state::{ContainerState, CostSource, Health, TerminationReason, WorkerState};
 use parhelia_core::word_enum;
 
-/// Proof of leadership that a loop carries into each of its writes.
+/// Proof that a loop carries into each of its writes: of leadership, or (see [`Fence::of_owner`]) of being the
+/// server of its home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
     pub owner_id: String,
     pub epoch: i64,
+}
+
+impl Fence {
+    /// No election gives this epoch.
+    const OWNER: i64 = -1;
+
+    /// The fence of a server that reconciles what only its own home can see, whoever leads. It holds until the
+    /// owner has ended or the next server of its home has ended it.
+    pub fn of_owner(owner_id: impl Into<String>) -> Self {
+        Self { owner_id: owner_id.into(), epoch: Self::OWNER }
+    }
+
+    pub(crate) fn is_owners(&self) -> bool {
+        self.epoch == Self::OWNER
+    }
 }
 
 /// One running server process; a row of `owners`.

@@ -17,6 +17,26 @@ async fn every_file_is_valid_sql_on_the_migrated_schema() {
     }
 }
 
+#[tokio::test]
+async fn every_file_is_valid_sql_on_a_migrated_postgresql() {
+    let w = World::postgres().await;
+    let url = common::postgres::Server::shared().database();
+    parhelia_store::Store::open(&url).await.unwrap().close().await.unwrap();
+    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let mut wrong = String::new();
+    for sql in sql::ALL {
+        for text in [Some(sql.postgres()), sql.batch].into_iter().flatten() {
+            if let Err(error) = client.prepare(text).await {
+                let why = error.as_db_error().map_or(error.to_string(), ToString::to_string);
+                wrong.push_str(&format!("{}.sql: {why}\n", sql.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+    w.store.close().await.unwrap();
+}
+
 fn plan(connection: &Connection, sql: &Sql) -> Vec<String> {
     let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {}", sql.sqlite())).unwrap();
     let count = statement.parameter_count();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use parhelia_core::api::ServerInfo;
-use parhelia_core::config::Config;
+use parhelia_core::config::{Config, DatabaseUrl};
 use parhelia_core::time::Clock;
 use parhelia_server::serve::{Ready, ServeError, ServeOptions, serve};
 use serde_json::json;
@@ -16,6 +16,8 @@ use crate::context::Context;
 use crate::error::{CliError, Exit, Result};
 use crate::output::text::{self, BOLD, painted, time_utc};
 
+/// A shared database; a server that is started on demand inherits it.
+const DATABASE_URL: &str = "PARHELIA_DATABASE_URL";
 /// How long a server may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -55,7 +57,20 @@ pub(super) async fn up(ctx: &Context, args: UpArgs) -> Result<()> {
     }
 }
 
+/// The environment's database before the file's: an empty variable is how a shell says "not set".
 fn configuration(home: &Path, asked: Option<&Path>) -> Result<Config> {
+    let mut config = read_configuration(home, asked)?;
+    if let Some(url) = std::env::var(DATABASE_URL).ok().filter(|url| !url.trim().is_empty()) {
+        config.server.database_url = Some(DatabaseUrl(url));
+    }
+    if let Some(url) = &config.server.database_url {
+        parhelia_server::serve::check_database_url(&url.0)
+            .map_err(|error| CliError::new(Exit::Usage, "database_url", error.to_string()))?;
+    }
+    Ok(config)
+}
+
+fn read_configuration(home: &Path, asked: Option<&Path>) -> Result<Config> {
     let usual = home.join("parhelia.toml");
     let path = asked.unwrap_or(&usual);
     let text = match std::fs::read_to_string(path) {
@@ -164,7 +179,10 @@ pub(super) async fn info(ctx: &Context) -> Result<()> {
 
 fn screen(info: &ServerInfo, place: &str) -> String {
     let kind = if info.on_demand { "on demand (leaves when idle)" } else { "until stopped" };
-    let epoch = info.epoch.to_string();
+    let epoch = match info.leads {
+        true => info.epoch.to_string(),
+        false => "follows (another server leads)".to_owned(),
+    };
     let started = time_utc(info.started_at);
     let rows = [
         ("Version", info.version.as_str()),

@@ -15,6 +15,7 @@ mod incident;
 mod kills;
 mod lying_provider;
 mod policies;
+mod postgres;
 mod recovery;
 mod screens;
 mod server_life;

@@ -48,6 +48,7 @@ pub struct ProcessConfig {
 #[derive(Debug)]
 pub struct ProcessProvider {
     inner: Arc<Inner>,
+    name: String,
 }
 
 #[derive(Debug)]
@@ -91,7 +92,12 @@ impl ProcessProvider {
             forced_at: Mutex::default(),
             watches: Watches::new(),
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Arc::new(inner), name: "process".to_owned() })
+    }
+
+    /// Under a name of its own: where several homes share a store, each has its own rows.
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
     }
 }
 
@@ -149,7 +155,7 @@ where
 #[async_trait::async_trait]
 impl Provider for ProcessProvider {
     fn name(&self) -> &str {
-        "process"
+        &self.name
     }
 
     fn capabilities(&self) -> Capabilities {

@@ -257,7 +257,11 @@ pub(super) async fn adopt(
 }
 
 pub(super) async fn server(State(app): State<App>) -> Json<ServerInfo> {
-    Json(app.info.as_ref().clone())
+    let epoch = app.service.epoch();
+    let mut info = app.info.as_ref().clone();
+    info.leads = epoch.is_some();
+    info.epoch = epoch.unwrap_or(0);
+    Json(info)
 }
 
 pub(super) async fn shutdown(State(app): State<App>) -> StatusCode {

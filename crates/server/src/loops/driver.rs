@@ -63,19 +63,26 @@ pub struct PassQueue {
     asked: mpsc::Receiver<Asker>,
 }
 
-pub fn requests() -> (PassRequests, PassQueue) {
+/// Outlives the loop that reads it: a server may lose the lead and win it again.
+pub type SharedQueue = Arc<tokio::sync::Mutex<PassQueue>>;
+
+pub fn requests() -> (PassRequests, SharedQueue) {
     let soon = Arc::new(Notify::new());
     let (ask, asked) = mpsc::channel(REQUESTS);
-    (PassRequests { soon: soon.clone(), ask }, PassQueue { soon, asked })
+    let queue = PassQueue { soon: soon.clone(), asked };
+    (PassRequests { soon, ask }, Arc::new(tokio::sync::Mutex::new(queue)))
 }
 
 /// Runs one provider's reconciler until shutdown.
 pub async fn reconcile(
     context: Context,
     reconciler: Reconciler,
-    mut queue: PassQueue,
+    queue: SharedQueue,
     mut shutdown: watch::Receiver<bool>,
 ) -> Ended {
+    // Nobody else wants it while this loop runs; the one after it goes on with it.
+    let mut queue = queue.lock().await;
+    let queue = &mut *queue;
     let poll = Duration::from_secs(context.config.reconciler.poll_interval_seconds);
     let mut trigger = "start";
     let mut waiting: Vec<Asker> = Vec::new();

@@ -24,6 +24,7 @@ const FROZEN: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Observer {
     clock: Arc<dyn Clock>,
+    /// On the monotonic clock, when it began to watch.
     since: Mutex<Duration>,
     ears: Mutex<HashMap<ContainerId, Ear>>,
     /// Somebody was heard who was not healthy: look soon.
@@ -58,6 +59,12 @@ impl Observer {
         for ear in self.ears.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
             ear.at = now;
         }
+    }
+
+    /// Begins anew: while another led, nobody watched here, and that must age nobody (contract 11).
+    pub fn restart(&self) {
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = self.clock.monotonic();
+        self.ears.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// A heartbeat has become durable.

@@ -1,5 +1,5 @@
-//! Keeps this server's one lease, and its lead. On SQLite the lock on the home is the proof; the lease is
-//! for readers, and for the day that a database is shared.
+//! Keeps this server's one lease. On SQLite it keeps the lead with it: there the lock on the home is the proof,
+//! and the lease is for readers. On a shared database the lead is kept by `election`.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{Context, stopped};
 pub const LEASE_SECONDS: i64 = 60;
 const RENEW: Duration = Duration::from_secs(20);
 
-pub async fn run(context: Context, mut shutdown: watch::Receiver<bool>) -> Ended {
+pub async fn run(context: Context, leads: bool, mut shutdown: watch::Receiver<bool>) -> Ended {
     loop {
         tokio::select! {
             () = stopped(&mut shutdown) => return Ended::Shutdown,
@@ -22,7 +22,9 @@ pub async fn run(context: Context, mut shutdown: watch::Receiver<bool>) -> Ended
         }
         let until = plus_seconds(context.clock.now(), LEASE_SECONDS);
         let renewed = async {
-            context.store.renew_leadership(&context.fence, until).await?;
+            if leads {
+                context.store.renew_leadership(&context.fence, until).await?;
+            }
             context.store.renew_owner(&context.fence.owner_id, until).await
         };
         match renewed.await {

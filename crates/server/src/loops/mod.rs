@@ -2,6 +2,7 @@
 //! passes (timers, hints, requests) is in `driver`, so that the simulation can call them on its own time.
 
 pub mod driver;
+pub mod election;
 pub mod health;
 pub mod lease;
 pub mod reconciler;

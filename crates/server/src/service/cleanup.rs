@@ -113,12 +113,12 @@ impl Service {
             Inspection::Present(found) => match found.phase {
                 Phase::Unknown { why } => Ok((CleanupVerdict::Unverified, why)),
                 _ => {
-                    handle.requests.poke();
+                    self.poke(handle.provider.name());
                     Ok((CleanupVerdict::AlreadyGone, "it has already ended".into()))
                 }
             },
             Inspection::Absent => {
-                handle.requests.poke();
+                self.poke(handle.provider.name());
                 Ok((CleanupVerdict::AlreadyGone, "its provider no longer has it".into()))
             }
         }

@@ -40,10 +40,10 @@ impl Service {
     /// Records the intent and returns; the reconciler makes it real.
     pub async fn run(&self, request: RunRequest, caller: &Caller) -> Result<ContainerView, ServiceError> {
         validate::run(&request)?;
-        let handle = self.provider(&request.provider)?;
+        let provider = self.provider(&request.provider)?.provider.name().to_owned();
         let now = self.clock.now();
         let id = self.entropy.container_id(now);
-        let rate = self.prices.rate_per_hour(&request.provider, &request.resources, now);
+        let rate = self.prices.rate_per_hour(&provider, &request.resources, now);
         let spec = SandboxSpec {
             container_id: id.clone(),
             instance_id: self.instance_id.clone(),
@@ -67,15 +67,15 @@ impl Service {
             .container(&id)
             .task(spec.task_id.as_deref())
             .change("none", ContainerState::Created)
-            .details(json!({ "by": caller.subject, "provider": request.provider }));
+            .details(json!({ "by": caller.subject, "provider": provider }));
         let row = NewContainer {
             keep: request.keep,
             cost_rate_per_hour: Some(rate),
             task_title: request.task_title,
-            ..NewContainer::intent(&request.provider, spec, now)
+            ..NewContainer::intent(&provider, spec, now)
         };
         self.store.register(row, vec![event], now).await?;
-        handle.requests.poke();
+        self.poke(&provider);
         self.container(id.as_str()).await
     }
 
@@ -115,7 +115,10 @@ impl Service {
     pub async fn containers(&self, query: ListQuery) -> Result<ContainerList, ServiceError> {
         let filter = ContainerFilter {
             states: query.states.clone(),
-            provider: query.provider,
+            provider: query.provider.map(|given| match self.provider(&given) {
+                Ok(handle) => handle.provider.name().to_owned(),
+                Err(_) => given,
+            }),
             task_id: query.task,
             active_only: !query.all && query.states.is_empty(),
             orphans: query.orphans,
@@ -243,9 +246,7 @@ impl Service {
         if let DesireOutcome::NotFound = outcome {
             return Err(ServiceError::no_container(id.as_str()));
         }
-        if let Some(handle) = self.providers.get(&found.provider) {
-            handle.requests.poke();
-        }
+        self.poke(&found.provider);
         Ok(())
     }
 

@@ -61,7 +61,12 @@ impl Service {
             if !events.is_empty() || left.is_zero() || *shutdown.borrow() {
                 let newest = events.iter().map(|e| e.id).max();
                 // A full page may have more behind it; an unfiltered short one is complete up to `last_known`.
-                let last_id = newest.unwrap_or_else(|| query.after.unwrap_or(0).max(last_known));
+                // Of a page of history, the newest may be beyond what the tail has settled: go on from there.
+                let last_id = match (newest, query.after) {
+                    (Some(newest), Some(_)) => newest,
+                    (Some(newest), None) => newest.min(last_known),
+                    (None, after) => after.unwrap_or(0).max(last_known),
+                };
                 return Ok(EventList { events, last_id });
             }
             tokio::select! {

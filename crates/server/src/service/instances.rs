@@ -109,7 +109,7 @@ impl Service {
         )
         .details(json!({ "instance_id": instance, "containers": ids }));
         self.store.adopt_instance(instance, &caller.subject, rows, event, now).await?;
-        self.providers.values().for_each(|p| p.requests.poke());
+        self.poke_all();
         Ok(AdoptReport { instance: instance.to_owned(), containers: ids })
     }
 }

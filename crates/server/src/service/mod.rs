@@ -25,6 +25,7 @@ use tokio::sync::watch;
 
 use crate::entropy::Entropy;
 use crate::loops::driver::PassRequests;
+use crate::loops::election::Lead;
 use crate::loops::health::Observer;
 
 pub use containers::ListQuery;
@@ -42,6 +43,8 @@ pub struct Caller {
 pub struct ProviderHandle {
     pub provider: Arc<dyn Provider>,
     pub requests: PassRequests,
+    /// Reconciled by whoever leads; otherwise by this server, always.
+    pub shared: bool,
 }
 
 #[derive(Debug)]
@@ -54,6 +57,8 @@ pub struct Service {
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) instance_id: String,
     pub(crate) observer: Arc<Observer>,
+    /// What this server leads, if it does.
+    pub(crate) lead: Lead,
     /// Ends every long wait when the server stops.
     pub(crate) shutdown: watch::Receiver<bool>,
     /// Milliseconds of the monotonic clock at the last question that a person or program asked.
@@ -71,6 +76,7 @@ impl Service {
         entropy: Arc<dyn Entropy>,
         instance_id: String,
         observer: Arc<Observer>,
+        lead: Lead,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
         let prices = config.price_table();
@@ -84,6 +90,7 @@ impl Service {
             entropy,
             instance_id,
             observer,
+            lead,
             shutdown,
             last_asked,
             last_stranger_poke: AtomicI64::new(i64::MIN / 2),
@@ -91,13 +98,46 @@ impl Service {
     }
 
     pub(crate) fn provider(&self, name: &str) -> Result<&ProviderHandle, ServiceError> {
-        self.providers.get(name).ok_or_else(|| {
+        // On a shared database every home has its own process provider; `process` is the one here.
+        let own = || {
+            self.providers.iter().find(|(own, _)| own.strip_prefix(name).is_some_and(|r| r.starts_with(':')))
+        };
+        self.providers.get(name).or_else(|| own().map(|(_, handle)| handle)).ok_or_else(|| {
             let known: Vec<_> = self.providers.keys().map(String::as_str).collect();
             ServiceError::invalid(
                 format!("there is no provider '{name}' here"),
                 format!("use one of: {}", known.join(", ")),
             )
         })
+    }
+
+    /// The epoch that this server leads in, if it does.
+    pub fn epoch(&self) -> Option<i64> {
+        self.lead.borrow().as_ref().map(|fence| fence.epoch)
+    }
+
+    /// Does this server run the reconciler of that provider now?
+    fn reconciles(&self, handle: &ProviderHandle) -> bool {
+        !handle.shared || self.lead.borrow().is_some()
+    }
+
+    /// Makes the next pass over a provider come soon, wherever it is made.
+    pub(crate) fn poke(&self, provider: &str) {
+        match self.providers.get(provider) {
+            Some(handle) if self.reconciles(handle) => handle.requests.poke(),
+            _ => self.store.wake(provider),
+        }
+    }
+
+    pub(crate) fn poke_all(&self) {
+        self.providers.keys().for_each(|name| self.poke(name));
+    }
+
+    /// Another server asks for a pass: only what is reconciled here is meant.
+    pub(crate) fn woken(&self, provider: &str) {
+        if let Some(handle) = self.providers.get(provider).filter(|handle| self.reconciles(handle)) {
+            handle.requests.poke();
+        }
     }
 
     /// Notes that somebody asked something, which keeps a server that was started on demand.
@@ -129,7 +169,7 @@ impl Service {
                 .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            self.providers.values().for_each(|p| p.requests.poke());
+            self.poke_all();
         }
     }
 }

@@ -1,10 +1,13 @@
 //! What the reconciler did last, from the store, so that it is true from any process and after a restart.
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use parhelia_core::api::{CycleView, ProviderStatus, ReconcilerStatus};
 use parhelia_store::Cycle;
 
-use super::{Service, ServiceError};
+use super::{ProviderHandle, Service, ServiceError};
+use crate::loops::stopped;
 
 impl Service {
     pub async fn reconciler_status(&self) -> Result<ReconcilerStatus, ServiceError> {
@@ -36,22 +39,45 @@ impl Service {
 
     /// A pass over every provider, begun after this call and ended before it returns.
     pub async fn reconcile_now(&self) -> Result<ReconcilerStatus, ServiceError> {
-        let passes = self.providers.iter().map(|(name, p)| async move { (name, p.requests.pass().await) });
-        for (name, ended) in join_all(passes).await {
-            let (message, fix) = match ended {
-                Some(Ok(())) => continue,
-                Some(Err(why)) => (
-                    format!("the pass over {name} failed: {why}"),
-                    "nothing was concluded from it and it is tried again by itself; the server's log tells more",
-                ),
-                None => (
-                    "the reconciler is not running".to_owned(),
-                    "the server is stopping; repeat the request in a moment",
-                ),
-            };
-            return Err(ServiceError::Unavailable { message, fix });
+        let passes = self.providers.iter().map(|(name, handle)| self.pass_over(name, handle));
+        for made in join_all(passes).await {
+            if !made? {
+                return Err(ServiceError::Unavailable {
+                    message: "the reconciler is not running".into(),
+                    fix: "the server is stopping, or no server leads; repeat the request in a moment",
+                });
+            }
         }
         self.reconciler_status().await
+    }
+
+    /// What another server reconciles is asked of it, and seen in the record of its pass.
+    async fn pass_over(&self, name: &str, handle: &ProviderHandle) -> Result<bool, ServiceError> {
+        let patience = Duration::from_secs(self.config.reconciler.provider_timeout_seconds + 30);
+        if self.reconciles(handle) {
+            return match tokio::time::timeout(patience, handle.requests.pass()).await {
+                Ok(Some(Ok(()))) => Ok(true),
+                Ok(Some(Err(why))) => Err(ServiceError::Unavailable {
+                    message: format!("the pass over {name} failed: {why}"),
+                    fix: "nothing was concluded from it and it is tried again by itself; the server's log tells more",
+                }),
+                Ok(None) | Err(_) => Ok(false),
+            };
+        }
+        let before = self.store.last_cycle(name).await?.map_or(0, |cycle| cycle.id);
+        let deadline = self.clock.monotonic() + patience;
+        let mut shutdown = self.shutdown.clone();
+        while self.clock.monotonic() < deadline {
+            self.store.wake(name);
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(500)) => {}
+                () = stopped(&mut shutdown) => return Ok(false),
+            }
+            if self.store.last_cycle(name).await?.is_some_and(|cycle| cycle.id > before) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -1,8 +1,7 @@
 -- The first schema (seed 000, SPEC-21.10 to 21.13, and what DESIGN adds to it).
 --
 -- Types are TEXT, BIGINT and DOUBLE PRECISION only. Times are fixed-width UTC text, so text order is time
--- order. Booleans are 0 or 1. JSON is text. This file and PostgreSQL's differ in how an id counts upwards
--- and in nothing else.
+-- order. Booleans are 0 or 1. JSON is text. PostgreSQL's file says where it differs.
 --
 -- Foreign keys are immediate on purpose: a deferred one would only be found at COMMIT, and a COMMIT is
 -- shared by every script of its group, so one caller's mistake would fail its neighbours.

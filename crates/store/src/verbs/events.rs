@@ -6,7 +6,7 @@ use parhelia_core::event::{Event, NewEvent};
 use super::{first_int, text_of};
 use crate::error::Result;
 use crate::script::{Script, Value, params};
-use crate::types::EventFilter;
+use crate::types::{EventFilter, Fence};
 use crate::{Store, row, sql};
 
 /// After every stored time, in text order.
@@ -23,6 +23,13 @@ impl Store {
         script.events(events, &text_of(now));
         let done = self.write(script).await?;
         Ok((0..done.len()).filter_map(|step| first_int(&done, step)).collect())
+    }
+
+    /// The same by a holder of a fence: what it announces is told only while that is true.
+    pub async fn announce(&self, fence: &Fence, events: Vec<NewEvent>, now: Timestamp) -> Result<()> {
+        let mut script = Script::fenced("announce", fence);
+        script.events(events, &text_of(now));
+        self.write(script).await.map(drop)
     }
 
     pub async fn events(&self, filter: &EventFilter) -> Result<Vec<Event>> {
@@ -48,7 +55,8 @@ impl Store {
             filter.source,
             filter.since.map_or(Value::Word(""), Value::from),
             filter.until.map_or(Value::Word(END_OF_TIME), Value::from),
-            filter.after_id.unwrap_or(0),
+            // Below 0: not a tail, so a PostgreSQL need not hold back what an older transaction may precede.
+            filter.after_id.map_or(-1, |after| after.max(0)),
             filter.limit.unwrap_or(DEFAULT_LIMIT),
         ];
         self.query(sql, params, row::event).await

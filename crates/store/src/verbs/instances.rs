@@ -18,7 +18,15 @@ impl Store {
         let mut script = Script::new("this_instance");
         script.step(&sql::INSTANCE_CREATE, params![candidate, now]);
         let own = script.one(&sql::INSTANCE_SELF, vec![]);
-        let done = self.write(script).await?;
+        let done = match self.write(script).await {
+            // Another server named it at the same moment.
+            Err(StoreError::Conflict { .. }) => {
+                let mut again = Script::new("this_instance");
+                again.one(&sql::INSTANCE_SELF, vec![]);
+                return Ok(first_text(&self.write(again).await?, 0).unwrap_or(candidate).to_owned());
+            }
+            other => other?,
+        };
         let missing = || StoreError::NotFound { what: "instance", id: candidate.to_owned() };
         first_text(&done, own).map(str::to_owned).ok_or_else(missing)
     }

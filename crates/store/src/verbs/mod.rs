@@ -40,10 +40,14 @@ pub(crate) fn json(value: &serde_json::Value) -> Value {
 }
 
 impl Script {
-    /// A script of the leader: it begins with the guard of contract 6, and fails as `Fenced`.
+    /// A script of a holder: it begins with the guard of contract 6, and fails as `Fenced`.
     pub(crate) fn fenced(name: &'static str, fence: &Fence) -> Self {
         let mut script = Script::new(name);
-        script.one(&sql::GUARD, params![&fence.owner_id, fence.epoch]);
+        if fence.is_owners() {
+            script.one(&sql::GUARD_OWNER, params![&fence.owner_id]);
+        } else {
+            script.one(&sql::GUARD, params![&fence.owner_id, fence.epoch]);
+        }
         script
     }
 

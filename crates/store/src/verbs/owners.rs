@@ -30,6 +30,14 @@ impl Store {
         self.write(script).await.map(drop)
     }
 
+    /// Earlier owners of a home are marked as ended, which fences whatever they still have under way. The
+    /// caller has the lock of that home.
+    pub async fn supersede_owners(&self, home_id: &str, owner_id: &str, now: Timestamp) -> Result<()> {
+        let mut script = Script::new("supersede_owners");
+        script.step(&sql::OWNERS_SUPERSEDE, params![home_id, owner_id, now]);
+        self.write(script).await.map(drop)
+    }
+
     /// `Conflict` when it is unknown or has ended: then it must not go on.
     pub async fn renew_owner(&self, id: &str, lease_until: Timestamp) -> Result<()> {
         let mut script = Script::new("renew_owner");

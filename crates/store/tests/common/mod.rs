@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub)] // each test binary uses a part
 
+pub mod postgres;
+
 use jiff::Timestamp;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::ids::ContainerId;
@@ -29,7 +31,13 @@ impl World {
             let store = if inline { Store::open_sqlite_inline(&path) } else { Store::open_sqlite(&path) };
             worlds.push(Self::of(store.unwrap(), dir).await);
         }
+        worlds.push(Self::postgres().await);
         worlds
+    }
+
+    pub async fn postgres() -> World {
+        let store = Store::open(&postgres::Server::shared().database()).await.unwrap();
+        Self::of(store, tempfile::tempdir().unwrap()).await
     }
 
     pub async fn sqlite() -> World {
@@ -52,6 +60,17 @@ impl World {
     pub async fn told(&self) -> Vec<EventType> {
         let filter = EventFilter { limit: Some(10_000), ..Default::default() };
         self.store.events(&filter).await.unwrap().into_iter().map(|event| event.event_type).collect()
+    }
+
+    /// Waits until the tail ends at `id`: on PostgreSQL a transaction of anybody in the cluster may delay it.
+    pub async fn settled(&self, id: i64) {
+        for _ in 0..500 {
+            if self.store.last_event_id().await.unwrap() == id {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("the tail ends at {} and not at {id}", self.store.last_event_id().await.unwrap());
     }
 
     pub async fn row(&self, id: &ContainerId) -> parhelia_core::container::Container {
@@ -107,7 +126,7 @@ pub fn cid(n: u64) -> ContainerId {
 pub fn owner(id: &str) -> Owner {
     Owner {
         id: id.into(),
-        home_id: "home".into(),
+        home_id: format!("home-{id}"),
         host: "host".into(),
         boot_id: "boot".into(),
         epoch: 0,

@@ -1,0 +1,120 @@
+//! Who leads, where several servers share a database. The seat (an advisory lock) shows a death at once, the
+//! lease a frozen leader; the epoch of the `leadership` row is what fences. While it does not lead, a server
+//! serves the API and reconciles its own home, and nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parhelia_core::event::{EventType, NewEvent, Source};
+use parhelia_core::time::plus_seconds;
+use parhelia_store::postgres::{Seat, Seated};
+use parhelia_store::{Fence, StoreError};
+use serde_json::json;
+use tokio::sync::{Notify, watch};
+use tracing::{info, warn};
+
+use super::driver::Ended;
+use super::{Context, stopped};
+
+/// Shorter than an owner's: everybody waits for it when a leader freezes.
+pub const LEASE_SECONDS: i64 = 10;
+const LEASE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
+const RENEW: Duration = Duration::from_secs(3);
+/// After the database could not be asked.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The lead of this server, while it has it.
+pub type Lead = watch::Receiver<Option<Fence>>;
+
+#[derive(Debug)]
+pub struct Election {
+    pub context: Context,
+    pub seat: Seat,
+    pub home_id: String,
+    pub lead: watch::Sender<Option<Fence>>,
+    /// Rung by a loop that was fenced.
+    pub fenced: Arc<Notify>,
+}
+
+impl Election {
+    pub async fn run(self, mut shutdown: watch::Receiver<bool>) -> Ended {
+        loop {
+            tokio::select! {
+                () = stopped(&mut shutdown) => {
+                    self.lead.send_replace(None);
+                    return Ended::Shutdown;
+                }
+                () = self.stand() => {}
+            }
+        }
+    }
+
+    /// One candidature: waits for the seat, leads, and loses the lead again.
+    async fn stand(&self) {
+        let mut seated = match self.seat.take(LEASE).await {
+            Ok(seated) => seated,
+            Err(error) => {
+                warn!(%error, "cannot stand for election; trying again");
+                return tokio::time::sleep(PAUSE).await;
+            }
+        };
+        match self.take().await {
+            Ok(fence) => {
+                info!(epoch = fence.epoch, "this server leads");
+                self.lead.send_replace(Some(fence.clone()));
+                let why = self.hold(&fence, &mut seated).await;
+                self.lead.send_replace(None);
+                warn!(epoch = fence.epoch, "this server no longer leads: {why}");
+            }
+            Err(error) => {
+                warn!(%error, "the seat was free and the lead could not be taken; trying again");
+                drop(seated);
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+
+    /// By force: the seat proves that the former leader is dead, or was unseated because it had not renewed.
+    async fn take(&self) -> Result<Fence, StoreError> {
+        let Context { store, clock, fence, .. } = &self.context;
+        let now = clock.now();
+        let until = plus_seconds(now, LEASE_SECONDS);
+        let epoch = store.take_leadership(&fence.owner_id, until, now, true).await?;
+        let led = Fence { owner_id: fence.owner_id.clone(), epoch };
+        let event = NewEvent::new(
+            EventType::LeaderElected,
+            Source::System,
+            format!("Leader elected (epoch {epoch})"),
+        )
+        .details(json!({ "owner_id": led.owner_id, "epoch": epoch, "home_id": self.home_id }));
+        store.announce(&led, vec![event], now).await?;
+        Ok(led)
+    }
+
+    /// Renews until it must not lead any more; gives why.
+    async fn hold(&self, fence: &Fence, seated: &mut Seated) -> &'static str {
+        let Context { store, clock, .. } = &self.context;
+        let mut renewed = clock.monotonic();
+        loop {
+            tokio::select! {
+                () = seated.lost() => return "its connection to the database is gone",
+                () = self.fenced.notified() => return "a write of it was refused",
+                () = tokio::time::sleep(RENEW) => {}
+            }
+            let until = plus_seconds(clock.now(), LEASE_SECONDS);
+            let asked = clock.monotonic();
+            let renewal = tokio::time::timeout(RENEW, store.renew_leadership(fence, until));
+            match renewal.await {
+                Ok(Ok(())) => renewed = asked,
+                Ok(Err(StoreError::Fenced { .. } | StoreError::Conflict { .. })) => {
+                    return "another has taken over";
+                }
+                Ok(Err(error)) => warn!(%error, "the lead could not be renewed; trying again"),
+                Err(_) => warn!("the lead could not be renewed in time; trying again"),
+            }
+            if clock.monotonic().saturating_sub(renewed) >= LEASE {
+                return "its lease has run out";
+            }
+        }
+    }
+}

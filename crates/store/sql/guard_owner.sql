@@ -1,0 +1,6 @@
+-- The fence of a server that works for its own home: one row until it has ended, or another of that home has
+-- ended it.
+SELECT 1
+FROM owners
+WHERE id = $1 AND ended_at IS NULL
+-- postgres: FOR SHARE

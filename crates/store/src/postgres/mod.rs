@@ -1,0 +1,323 @@
+//! PostgreSQL, shared by several servers.
+//!
+//! Scripts run on pooled connections, one transaction each, pipelined; PostgreSQL itself lets concurrent
+//! commits share a flush. The two high-rate inputs (heartbeats, and events that tell of no row's change) are
+//! gathered: whatever waits is written by one transaction with array parameters. LISTEN and the leader's lock
+//! have connections of their own. Nothing here knows what a container is.
+//!
+//! **When the connection is lost during a COMMIT nobody can know what became of it.** The caller is told so
+//! (`Unavailable`, "outcome unknown"), and nothing is run again here. Every verb can be repeated by its caller:
+//! rows have ids that the caller made, so a second insert is a `Conflict`; changes are guarded by the state,
+//! attempt or epoch that they were decided from; receipts are written once. What may be told twice are a
+//! heartbeat sample, a line of `append_events` and a reconcile cycle, which change no state.
+
+mod address;
+mod gather;
+mod leader;
+mod listen;
+mod open;
+mod run;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use deadpool::managed::{self, Metrics, Object, Pool, PoolError, RecycleError, RecycleResult};
+use futures::StreamExt;
+use tokio::sync::{Semaphore, watch};
+use tracing::{info, warn};
+
+use crate::error::{Result, StoreError};
+use crate::script::{Database, Query, Script, StepOutcome, Take};
+use crate::sql;
+
+use address::{Address, Messages};
+use run::{Done, Failure, Session, unreachable};
+
+pub use address::{check_url, is_url, redacted};
+pub use leader::{Seat, Seated};
+pub use open::MIGRATIONS;
+
+/// Connections for scripts and questions.
+const POOL: usize = 12;
+/// Scripts that may be under way or waiting; beyond it a caller waits for a place.
+const QUEUE: usize = 1024;
+/// How often a script is run again that the database broke off among equals (deadlock, serialization).
+const TRIES: u32 = 5;
+/// The database's own limit is 15 s; beyond this it is the connection that does not answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Whoever asks whether it answers wants to know soon.
+const PROBE: Duration = Duration::from_secs(3);
+const RECONNECT_FIRST: Duration = Duration::from_millis(100);
+const RECONNECT_MOST: Duration = Duration::from_secs(3);
+
+#[derive(Debug)]
+struct Manager(Arc<Address>);
+
+impl managed::Manager for Manager {
+    type Type = Session;
+    type Error = StoreError;
+
+    async fn create(&self) -> Result<Session> {
+        let connected = async {
+            let (client, messages) = self.0.connect().await?;
+            tokio::spawn(drive(messages));
+            client.batch_execute(open::SETTINGS).await?;
+            Ok(Session::new(client))
+        };
+        connected.await.map_err(|e| unreachable(&e, &self.0))
+    }
+
+    async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<StoreError> {
+        if session.spoiled || session.client.is_closed() {
+            return Err(RecycleError::message("the connection is gone"));
+        }
+        Ok(())
+    }
+}
+
+/// Keeps a connection going that nobody listens on.
+async fn drive(mut messages: Messages) {
+    while let Some(Ok(_)) = messages.next().await {}
+}
+
+/// What the parts of a PostgreSQL store share.
+#[derive(Debug)]
+struct Shared {
+    address: Arc<Address>,
+    pool: Pool<Manager>,
+    /// Why the database is away, while it is: callers are told at once, and one task tries to reach it.
+    away: Mutex<Option<String>>,
+    closed: AtomicBool,
+    /// The id of the last event that a reader of the tail may see.
+    commits: watch::Sender<i64>,
+    /// The highest event id that this process has committed.
+    written: watch::Sender<i64>,
+}
+
+#[derive(Debug)]
+pub struct Postgres {
+    shared: Arc<Shared>,
+    gather: gather::Gather,
+    listener: listen::Listener,
+    places: Arc<Semaphore>,
+}
+
+impl Postgres {
+    /// Connects, checks and migrates the database, then starts the tasks that keep it company.
+    pub async fn open(url: &str) -> Result<Self> {
+        let address = Arc::new(Address::parse(url)?);
+        let last_event = tokio::time::timeout(PATIENCE, open::open(&address)).await.map_err(|_| late())??;
+        let pool = Pool::builder(Manager(address.clone()))
+            .max_size(POOL)
+            .build()
+            .map_err(|e| StoreError::Unavailable { what: e.to_string(), fix: "please report this".into() })?;
+        let shared = Arc::new(Shared {
+            address,
+            pool,
+            away: Mutex::new(None),
+            closed: AtomicBool::new(false),
+            commits: watch::Sender::new(last_event),
+            written: watch::Sender::new(last_event),
+        });
+        let gather = gather::Gather::start(&shared);
+        let listener = listen::Listener::start(&shared);
+        Ok(Self { shared, gather, listener, places: Arc::new(Semaphore::new(QUEUE)) })
+    }
+
+    /// The chair of the leader: who sits on it, holds the advisory lock.
+    pub fn seat(&self) -> Seat {
+        Seat::new(self.shared.address.clone())
+    }
+}
+
+impl Shared {
+    fn away(&self) -> Option<String> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn session(self: &Arc<Self>) -> Result<Object<Manager>> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(StoreError::closed());
+        }
+        if let Some(what) = self.away() {
+            return Err(still_away(what));
+        }
+        match tokio::time::timeout(PATIENCE, self.pool.get()).await {
+            Ok(Ok(session)) => Ok(session),
+            Ok(Err(PoolError::Backend(error))) => {
+                self.gone(&error);
+                Err(error)
+            }
+            Ok(Err(PoolError::Closed)) => Err(StoreError::closed()),
+            Ok(Err(error)) => Err(StoreError::Unavailable {
+                what: format!("no connection to the database was free ({error})"),
+                fix: "try again in a moment".into(),
+            }),
+            Err(_) => Err(late()),
+        }
+    }
+
+    /// The database could not be reached: nobody waits for it, and one task tries until it can be.
+    fn gone(self: &Arc<Self>, error: &StoreError) {
+        let StoreError::Unavailable { what, .. } = error else { return };
+        let first = {
+            let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+            away.replace(what.clone()).is_none()
+        };
+        if !first {
+            return;
+        }
+        warn!(%error, "the database is away");
+        let shared = self.clone();
+        tokio::spawn(async move {
+            let mut pause = RECONNECT_FIRST;
+            while !shared.closed.load(Ordering::Relaxed) {
+                tokio::time::sleep(pause).await;
+                let error = match managed::Manager::create(shared.pool.manager()).await {
+                    Ok(_) => break,
+                    Err(error) => error,
+                };
+                if let StoreError::Unavailable { what, .. } = error {
+                    *shared.away.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
+                }
+                pause = (pause * 2).min(RECONNECT_MOST);
+            }
+            *shared.away.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            info!("the database is back");
+        });
+    }
+
+    /// Runs a script to its end, again if the database broke it off among equals.
+    async fn run(self: &Arc<Self>, script: &Script) -> Result<Vec<StepOutcome>> {
+        let mut pause = Duration::from_millis(5);
+        for left in (0..TRIES).rev() {
+            let mut session = self.session().await?;
+            // The connection is held across the await: if it never answers, it is not used again.
+            let failure = match tokio::time::timeout(PATIENCE, session.script(script)).await {
+                Ok(Ok(done)) => return Ok(self.told(done)),
+                Ok(Err(failure)) => failure,
+                Err(_) => {
+                    session.spoiled = true;
+                    Failure::Unknown("the database did not answer in time".into())
+                }
+            };
+            drop(session);
+            match failure {
+                Failure::Undone(error) => return Err(error),
+                Failure::Unknown(what) => return Err(unknown(script, &what)),
+                Failure::Again if left > 0 => {
+                    tokio::time::sleep(pause).await;
+                    pause *= 3;
+                }
+                Failure::Again => break,
+            }
+        }
+        Err(StoreError::Unavailable {
+            what: format!("{} was broken off {TRIES} times by others who wanted the same rows", script.name),
+            fix: "try again in a moment".into(),
+        })
+    }
+
+    fn told(&self, done: Done) -> Vec<StepOutcome> {
+        self.written.send_if_modified(|last| {
+            let newer = done.last_event > *last;
+            *last = done.last_event.max(*last);
+            newer
+        });
+        done.outcomes
+    }
+}
+
+fn still_away(what: String) -> StoreError {
+    StoreError::Unavailable {
+        what,
+        fix: "it is tried again by itself; check the database if this goes on".into(),
+    }
+}
+
+fn late() -> StoreError {
+    still_away("the database did not answer in time".into())
+}
+
+fn unknown(script: &Script, what: &str) -> StoreError {
+    StoreError::Unavailable {
+        what: format!("{}: outcome unknown, the answer to its commit never came ({what})", script.name),
+        fix: "look whether it was done; repeating the request is safe".into(),
+    }
+}
+
+#[async_trait]
+impl Database for Postgres {
+    async fn write(&self, script: Script) -> Result<Vec<StepOutcome>> {
+        if self.shared.closed.load(Ordering::Relaxed) {
+            return Err(StoreError::closed());
+        }
+        let place = self.places.clone().acquire_owned().await.map_err(|_| StoreError::closed())?;
+        if let Some(what) = self.shared.away() {
+            return Err(still_away(what));
+        }
+        if gather::can_be_gathered(&script) {
+            return self.gather.write(script, place).await;
+        }
+        // A task of its own: it runs to its end even if the caller stops waiting.
+        let shared = self.shared.clone();
+        let work = tokio::spawn(async move {
+            let result = shared.run(&script).await;
+            drop(place);
+            result
+        });
+        work.await.map_err(|_| StoreError::closed())?
+    }
+
+    async fn read(&self, query: Query, take: Take) -> Result<()> {
+        let mut session = self.shared.session().await?;
+        match tokio::time::timeout(PATIENCE, session.query(&query, take)).await {
+            Ok(result) => result,
+            Err(_) => {
+                session.spoiled = true;
+                Err(late())
+            }
+        }
+    }
+
+    async fn probe(&self) -> Result<()> {
+        let probe = Query { sql: &sql::PROBE, params: vec![] };
+        let answer = self.read(probe, Box::new(|rows| rows.next().map(drop)));
+        tokio::time::timeout(PROBE, answer).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    async fn close(&self) -> Result<()> {
+        if self.shared.closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        // Every place is free again: what was under way has ended.
+        let all = self.places.acquire_many(QUEUE as u32);
+        let _ = tokio::time::timeout(PATIENCE, all).await.map(|all| all.map(|places| places.forget()));
+        self.places.close();
+        self.listener.stop();
+        self.shared.pool.close();
+        Ok(())
+    }
+
+    fn queue_depth(&self) -> usize {
+        QUEUE.saturating_sub(self.places.available_permits())
+    }
+
+    fn commits(&self) -> watch::Receiver<i64> {
+        self.shared.commits.subscribe()
+    }
+
+    fn seat(&self) -> Option<Seat> {
+        Some(Postgres::seat(self))
+    }
+
+    fn wake(&self, name: &str) {
+        self.listener.wake(name);
+    }
+
+    fn wakes(&self) -> Option<tokio::sync::broadcast::Receiver<String>> {
+        Some(self.listener.wakes())
+    }
+}
