@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parhelia_core::api::ServerInfo;
-use parhelia_core::config::Config;
+use parhelia_core::config::{Config, Switch};
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::time::{Clock, plus_seconds};
+use parhelia_providers::docker::engine::Address;
+use parhelia_providers::docker::{DockerConfig, DockerProvider, Supervisor};
 use parhelia_providers::fake::FakeProvider;
 use parhelia_providers::process::{ProcessConfig, ProcessProvider};
 use parhelia_providers::{Provider, SystemClock};
@@ -32,7 +34,7 @@ use crate::http::{self, App, Door, TokenHash};
 use crate::loops::driver::{self, Ended};
 use crate::loops::health::{HealthLoop, Observer};
 use crate::loops::reconciler::Reconciler;
-use crate::loops::{Context, lease, retention, stopped};
+use crate::loops::{Context, lease, retention, stopped, vitals};
 use crate::service::{ProviderHandle, Service};
 
 /// What open connections and loops get to finish when the server stops.
@@ -79,6 +81,8 @@ pub enum ServeError {
     BadAddress { text: String },
     #[error("cannot prepare the process provider in {home}: {reason}")]
     Process { home: PathBuf, reason: String },
+    #[error("cannot use Docker: {reason}; or set docker.enabled = false")]
+    Docker { reason: String },
     #[error("another server has taken over; this one has stopped and written nothing more")]
     Fenced,
 }
@@ -123,7 +127,8 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let (stop, stopping) = watch::channel(false);
     let observer = Arc::new(Observer::new(clock.clone()));
     let mut loops = JoinSet::new();
-    let handles = start_loops(&options, &home, &context, &observer, &stopping, &mut loops)?;
+    let docker = docker(&options, &home, &context).await?;
+    let handles = start_loops(&options, &home, &context, &observer, &stopping, docker, &mut loops)?;
     let info = ServerInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance_id: led.instance_id.clone(),
@@ -146,6 +151,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         observer,
         stopping.clone(),
     ));
+    loops.spawn(vitals::run(service.clone(), stopping.clone()));
     let app = App { service: service.clone(), info: Arc::new(info), stop: Arc::new(Notify::new()) };
     let ring = app.stop.clone();
     let doors = open_doors(app, socket, tcp, &token, &context.config, &stopping);
@@ -270,12 +276,51 @@ async fn lead(
     Ok(Led { fence: Fence { owner_id, epoch }, instance_id, started_at: now })
 }
 
+/// The docker provider, unless it is off or (`auto`) nothing speaks for an engine here: no address was given,
+/// the usual socket is not there, and no container of one is recorded.
+async fn docker(
+    options: &ServeOptions,
+    home: &Home,
+    context: &Context,
+) -> Result<Option<DockerProvider>, ServeError> {
+    let config = &options.config.docker;
+    let env = |name: &str| std::env::var(name).ok();
+    if config.enabled == Switch::Off {
+        return Ok(None);
+    }
+    let address = Address::find(config.host.as_deref(), config.cert_path.as_deref(), env)
+        .map_err(|reason| ServeError::Docker { reason })?;
+    if config.enabled == Switch::Auto {
+        let named = config.host.is_some() || env("DOCKER_HOST").is_some_and(|host| !host.is_empty());
+        let there = matches!(&address, Address::Unix(path) if path.exists());
+        if !named && !there && context.store.tracked("docker").await?.is_empty() {
+            return Ok(None);
+        }
+    }
+    info!(%address, "the docker provider is on");
+    Ok(Some(DockerProvider::new(DockerConfig {
+        address,
+        timeout: Duration::from_secs(options.config.reconciler.provider_timeout_seconds),
+        pull: config.pull,
+        remove_after_seconds: config.remove_after_seconds,
+        secrets: home.secrets(),
+        supervisor: Supervisor {
+            mode: config.supervisor,
+            binary: options.supervisor.clone(),
+            door: home.door(),
+            heartbeat_interval_seconds: options.config.health.heartbeat_interval_seconds,
+        },
+        clock: context.clock.clone(),
+    })))
+}
+
 fn start_loops(
     options: &ServeOptions,
     home: &Home,
     context: &Context,
     observer: &Arc<Observer>,
     stopping: &watch::Receiver<bool>,
+    docker: Option<DockerProvider>,
     loops: &mut JoinSet<Ended>,
 ) -> Result<BTreeMap<String, ProviderHandle>, ServeError> {
     let process = ProcessProvider::new(ProcessConfig {
@@ -288,6 +333,7 @@ fn start_loops(
     })
     .map_err(|e| ServeError::Process { home: home.path.clone(), reason: e.to_string() })?;
     let mut providers: Vec<Arc<dyn Provider>> = vec![Arc::new(process)];
+    providers.extend(docker.map(|docker| Arc::new(docker) as Arc<dyn Provider>));
     if let Some(world) = &options.config.fake_world {
         warn!(%world, "the fake provider is on: it runs nothing, it is for tests");
         providers.push(Arc::new(FakeProvider::in_file(PathBuf::from(world), context.clock.clone())));

@@ -40,6 +40,7 @@ fn new_container(n: u64) -> NewContainer {
         resources: Resources::default(),
         idle_timeout_seconds: None,
         tmux_session: None,
+        surroundings: Default::default(),
     };
     NewContainer::intent("process", spec, now)
 }

@@ -105,6 +105,10 @@ fn request(args: &RunArgs, remote: bool) -> Result<RunRequest> {
         idle_timeout_seconds: args.idle_timeout.map(|idle| idle.as_secs_f64().ceil() as u64),
         keep: args.keep,
         tmux_session: args.tmux.clone(),
+        user: args.user.clone(),
+        network: args.network.clone(),
+        volumes: args.volume.clone(),
+        secrets: args.secret.clone(),
     })
 }
 
