@@ -115,7 +115,10 @@ impl VolumeMount {
         let climbs = self.path.split('/').any(|part| part == "..");
         if !self.path.starts_with('/') || self.path == "/" || self.path.contains(odd) || climbs {
             let shown: String = self.path.chars().take(60).collect();
-            return Err(format!("'{shown}' cannot hold the volume {}: give a full path, without ':' and '..'", self.name));
+            return Err(format!(
+                "'{shown}' cannot hold the volume {}: give a full path, without ':' and '..'",
+                self.name
+            ));
         }
         Ok(())
     }

@@ -13,7 +13,9 @@ use bollard::query_parameters::{
 };
 use futures::StreamExt;
 use parhelia_core::config::DockerSupervisor;
-use parhelia_core::sandbox::{Inspection, Phase, Sandbox, SandboxSpec, TAG_CONTAINER, TAG_INSTANCE, TAG_TASK};
+use parhelia_core::sandbox::{
+    Inspection, Phase, Sandbox, SandboxSpec, TAG_CONTAINER, TAG_INSTANCE, TAG_TASK,
+};
 
 use super::engine::{status, told};
 use super::{Inner, LABEL_NAME, LABEL_SUPERVISOR, observe, secrets};
@@ -21,8 +23,8 @@ use crate::{CreateError, ProviderError, SandboxRef};
 
 pub(crate) async fn create(inner: &Arc<Inner>, spec: &SandboxSpec) -> Result<Sandbox, CreateError> {
     let image = validate(inner, spec).map_err(CreateError::Rejected)?;
-    let secrets = secrets::resolve(&inner.config.secrets, &spec.surroundings.secrets)
-        .map_err(CreateError::Rejected)?;
+    let secrets =
+        secrets::resolve(&inner.config.secrets, &spec.surroundings.secrets).map_err(CreateError::Rejected)?;
     let image_user = have_image(inner, image).await?;
     let docker = inner.engine.client().await.map_err(unknown)?;
     let options = CreateContainerOptionsBuilder::default().name(spec.container_id.as_str()).build();
@@ -118,17 +120,22 @@ fn validate<'a>(inner: &Inner, spec: &'a SandboxSpec) -> Result<&'a str, String>
         return Err(format!("the docker provider cannot give a GPU ({gpu}) yet; leave it out"));
     }
     if let Some(label) = spec.labels.keys().find(|label| label.starts_with("parhelia.")) {
-        return Err(format!("the label {label} is ours to set; choose a name that does not begin with parhelia."));
+        return Err(format!(
+            "the label {label} is ours to set; choose a name that does not begin with parhelia."
+        ));
     }
     if spec.workdir.as_ref().is_some_and(|dir| !dir.starts_with('/')) {
-        return Err("the working directory must be a full path inside the container; begin it with /".to_owned());
+        return Err(
+            "the working directory must be a full path inside the container; begin it with /".to_owned()
+        );
     }
     for volume in &spec.surroundings.volumes {
         volume.check()?;
     }
     let supervisor = &inner.config.supervisor;
     if supervisor.mode == DockerSupervisor::Off {
-        let needs = [("an idle timeout", spec.idle_timeout_seconds.is_some()), ("tmux", spec.tmux_session.is_some())];
+        let needs =
+            [("an idle timeout", spec.idle_timeout_seconds.is_some()), ("tmux", spec.tmux_session.is_some())];
         if let Some((what, _)) = needs.iter().find(|(_, asked)| *asked) {
             return Err(format!(
                 "{what} needs a supervisor inside the container; set docker.supervisor to \"mount\" or \"image\""

@@ -42,7 +42,9 @@ impl Address {
             };
         }
         let Some(place) = ["tcp://", "http://", "https://"].iter().find_map(|p| host.strip_prefix(p)) else {
-            return Err(format!("'{host}' is not an engine's address: write unix:///path or tcp://host:port"));
+            return Err(format!(
+                "'{host}' is not an engine's address: write unix:///path or tcp://host:port"
+            ));
         };
         let place = place.trim_end_matches('/');
         let tls = host.starts_with("https://") || given("DOCKER_TLS_VERIFY").is_some();

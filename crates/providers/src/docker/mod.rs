@@ -20,7 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use parhelia_core::config::DockerSupervisor;
-use parhelia_core::sandbox::{Inspection, Listing, Sandbox, SandboxSpec, TAG_CONTAINER, TAG_INSTANCE, TAG_TASK};
+use parhelia_core::sandbox::{
+    Inspection, Listing, Sandbox, SandboxSpec, TAG_CONTAINER, TAG_INSTANCE, TAG_TASK,
+};
 use parhelia_core::time::Clock;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -32,7 +34,8 @@ use crate::{Capabilities, CreateError, LogChunk, Provider, ProviderError, Sandbo
 pub(crate) const LABEL_NAME: &str = "parhelia.name";
 /// Somebody inside beats for it.
 pub(crate) const LABEL_SUPERVISOR: &str = "parhelia.supervisor";
-pub(crate) const OUR_LABELS: [&str; 5] = [TAG_INSTANCE, TAG_CONTAINER, TAG_TASK, LABEL_NAME, LABEL_SUPERVISOR];
+pub(crate) const OUR_LABELS: [&str; 5] =
+    [TAG_INSTANCE, TAG_CONTAINER, TAG_TASK, LABEL_NAME, LABEL_SUPERVISOR];
 
 /// An unanswered create may be carried out by the engine this much later.
 const CREATE_SETTLES_SECONDS: u32 = 30;

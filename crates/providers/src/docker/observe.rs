@@ -145,7 +145,9 @@ fn tags(inner: &Inner, labels: Option<&HashMap<String, String>>, id: &str) -> Op
             task: label(TAG_TASK).cloned(),
         }),
         Err(error) => {
-            inner.set_aside(format!("The docker container {id} has an unusable label {TAG_CONTAINER}: {error}"));
+            inner.set_aside(format!(
+                "The docker container {id} has an unusable label {TAG_CONTAINER}: {error}"
+            ));
             None
         }
     }

@@ -20,7 +20,8 @@ const SETTLED_AFTER: Duration = Duration::from_millis(200);
 const OVERLAP_SECONDS: i64 = 60;
 /// Commands that are run inside, attaching and the like change nothing that we show.
 const TELLING: [&str; 12] = [
-    "create", "start", "restart", "die", "oom", "kill", "stop", "pause", "unpause", "destroy", "rename", "update",
+    "create", "start", "restart", "die", "oom", "kill", "stop", "pause", "unpause", "destroy", "rename",
+    "update",
 ];
 
 pub(super) async fn keep(inner: Arc<Inner>) {

@@ -191,7 +191,8 @@ impl Reconciler {
 
     /// Ended sandboxes whose end is recorded and whose time is over. Gives when the next one's will be.
     async fn remove_ended(&self, seen: &Seen) -> Result<Option<Timestamp>, StoreError> {
-        let (Some(keep_seconds), Answer::Listed(listing)) = (self.provider.keeps_ended_seconds(), &seen.answer)
+        let (Some(keep_seconds), Answer::Listed(listing)) =
+            (self.provider.keeps_ended_seconds(), &seen.answer)
         else {
             return Ok(None);
         };
