@@ -5,8 +5,12 @@
 
 mod harness;
 
+#[path = "../../../providers/tests/docker/engine.rs"]
+mod docker_engine;
+
 mod api_input;
 mod cost;
+mod docker;
 mod first_steps;
 mod health;
 mod incident;
