@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parhelia_core::api::ServerInfo;
-use parhelia_core::config::{Config, Switch};
+use parhelia_core::config::{Config, DockerSupervisor, Switch};
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::time::{Clock, plus_seconds};
 use parhelia_providers::docker::engine::Address;
@@ -128,6 +128,8 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let observer = Arc::new(Observer::new(clock.clone()));
     let mut loops = JoinSet::new();
     let docker = docker(&options, &home, &context).await?;
+    let mounted = options.config.docker.supervisor != DockerSupervisor::Off && docker.is_some();
+    let for_containers = if mounted { Some(container_listener(&home)?) } else { None };
     let handles = start_loops(&options, &home, &context, &observer, &stopping, docker, &mut loops)?;
     let info = ServerInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -154,7 +156,10 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     loops.spawn(vitals::run(service.clone(), stopping.clone()));
     let app = App { service: service.clone(), info: Arc::new(info), stop: Arc::new(Notify::new()) };
     let ring = app.stop.clone();
-    let doors = open_doors(app, socket, tcp, &token, &context.config, &stopping);
+    let mut doors = open_doors(app.clone(), socket, tcp, &token, &context.config, &stopping);
+    if let Some(listener) = for_containers {
+        open_to_containers(app, listener, &context.config, &stopping, &mut doors);
+    }
     info!(home = %home.path.display(), instance = %led.instance_id, epoch = led.fence.epoch, "serving");
     on_ready(&Ready {
         socket: home.socket(),
@@ -233,6 +238,41 @@ fn unix_listener(home: &Home) -> Result<UnixListener, ServeError> {
     let listener = UnixListener::bind(&path).map_err(|e| listen_error(&shown, &e))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(|e| listen_error(&shown, &e))?;
     Ok(listener)
+}
+
+/// Every user of a container must be able to reach it there; here the home's own mode keeps everybody out.
+fn container_listener(home: &Home) -> Result<UnixListener, ServeError> {
+    let dir = home.door();
+    let path = dir.join("parhelia.sock");
+    let shown = path.display().to_string();
+    let failed = |e: std::io::Error| listen_error(&shown, &e);
+    fs::create_dir_all(&dir).map_err(failed)?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).map_err(failed)?;
+    match fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path).map_err(failed)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).map_err(failed)?;
+    Ok(listener)
+}
+
+fn open_to_containers(
+    app: App,
+    listener: UnixListener,
+    config: &Config,
+    stopping: &watch::Receiver<bool>,
+    doors: &mut JoinSet<()>,
+) {
+    let routes = http::heartbeat_router(app, config.server.max_body_bytes as usize);
+    let mut stopping = stopping.clone();
+    let over = async move { stopped(&mut stopping).await };
+    let serving = axum::serve(listener, routes).with_graceful_shutdown(over);
+    doors.spawn(async move {
+        if let Err(e) = serving.into_future().await {
+            error!(error = %e, "the containers' socket failed");
+        }
+    });
 }
 
 struct Led {

@@ -65,7 +65,7 @@ Examples:
   id=$(parhelia containers run -q -- ./serve)
 Without --wait it returns as soon as the command runs, which outlives this program and the server."
     )]
-    Run(RunArgs),
+    Run(Box<RunArgs>),
 
     /// Stop containers politely: SIGTERM, then SIGKILL after the grace
     Stop(StopArgs),

@@ -1,5 +1,7 @@
 //! The built binary beside a real engine of its own.
 
+#![allow(clippy::disallowed_methods, reason = "a test measures with the real clock")]
+
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -275,4 +277,74 @@ fn a_create_that_was_cut_in_half_is_finished_once() {
     home.until_seen(&first, "state", "running");
     assert!(is_running(&engine, &first));
     assert_eq!(engine.ok(&["ps", "-aq"]).lines().count(), 1);
+}
+
+/// Our binary and what it is linked with, for an image that has nothing.
+fn libraries() -> Vec<(std::path::PathBuf, String)> {
+    let linked = std::process::Command::new("ldd").arg(crate::harness::parhelia()).output().unwrap();
+    let linked = String::from_utf8(linked.stdout).unwrap();
+    let paths = linked.split_whitespace().filter(|word| word.starts_with('/'));
+    paths.map(|path| (std::path::PathBuf::from(path), path.to_owned())).collect()
+}
+
+#[test]
+fn a_supervisor_inside_beats_through_the_mounted_socket_and_ends_as_its_command_did() {
+    let engine = DockerEngine::start();
+    engine.import_with("ph-linked:1", &libraries());
+    let mut whole = libraries();
+    whole.push((crate::harness::parhelia(), "/bin/parhelia".to_owned()));
+    engine.import_with("ph-whole:1", &whole);
+    for (mode, image) in [("mount", "ph-linked:1"), ("image", "ph-whole:1")] {
+        let config = config(&engine, "").replace("[docker]\n", &format!("[docker]\nsupervisor = '{mode}'\n"));
+        let home = Home::with_config(&config);
+        let server = home.up(&[]);
+        let run = |options: &[&str], command: &[&str]| {
+            home.start(&[&["-p", "docker", "-i", image, "--network", "none"], options].concat(), command)
+        };
+        let script = "echo to out; echo to err >&2; while true; do sleep 0.1; done";
+        let id = run(&["--user", "1000", "--memory", "256m"], &["sh", "-c", script]);
+        let alive = home.until_seen(&id, "health", "healthy");
+        assert_eq!(alive["state"], "running", "{mode}");
+        let (_, beats) = home.api("GET", &format!("/api/v1/containers/{id}/heartbeats?limit=5"), None);
+        let newest = &beats["heartbeats"][0];
+        assert!(newest["metadata"]["seconds_since_progress"].is_number(), "from inside: {beats}");
+        assert!(!beats.to_string().contains("docker_stats"), "nobody beats twice for it: {beats}");
+        eventually("its output is the engine's", || {
+            let logs = home.ok(&["containers", "logs", &id]);
+            (logs.contains("to out\n") && logs.contains("to err\n")).then_some(())
+        });
+        // The socket inside is for heartbeats alone.
+        let door = home.path().join("door/parhelia.sock");
+        let ask = |method, path| {
+            let stream = std::os::unix::net::UnixStream::connect(&door).unwrap();
+            crate::harness::exchange(stream, method, path, None, &[]).unwrap().0
+        };
+        assert_eq!(ask("GET", "/api/v1/containers"), 404);
+        assert_eq!(ask("POST", "/api/v1/server/shutdown"), 404);
+
+        // A new server is reached through the same mount.
+        server.kill();
+        let last = Instant::now();
+        let _server = home.up(&[]);
+        let before = home.seen(&id)["last_heartbeat_at"].clone();
+        eventually("it beats to the new server", || {
+            (home.seen(&id)["last_heartbeat_at"] != before).then_some(last.elapsed())
+        });
+
+        let failing = run(&[], &["sh", "-c", "exit 42"]);
+        let row = home.until_seen(&failing, "state", "terminated");
+        assert_eq!(
+            (row["exit_code"].as_i64(), text(&row, "termination_reason")),
+            (Some(42), "failed"),
+            "{mode}"
+        );
+        let idle = run(&["--idle-timeout", "1s"], &["sleep", "1000"]);
+        let row = home.until_seen(&idle, "state", "terminated");
+        assert_eq!(text(&row, "termination_reason"), "idle_timeout", "{mode}: {row}");
+        let missing = home.run(&["containers", "run", "-p", "docker", "-i", image, "--", "no-such-command"]);
+        assert!(missing.code != 0 && missing.err.contains("no-such-command"), "{mode}: {missing:?}");
+        let said = home.run(&["containers", "stop", &id, "--grace", "20s"]);
+        assert_eq!(said.code, 0, "{said:?}");
+        assert!(last.elapsed() < Duration::from_secs(60) && !is_running(&engine, &id));
+    }
 }

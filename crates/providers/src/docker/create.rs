@@ -18,7 +18,9 @@ use parhelia_core::sandbox::{
 };
 
 use super::engine::{status, told};
+use super::files::Files;
 use super::{Inner, LABEL_NAME, LABEL_SUPERVISOR, observe, secrets};
+use crate::supervise::JOBS_DIRECTORY;
 use crate::{CreateError, ProviderError, SandboxRef};
 
 pub(crate) async fn create(inner: &Arc<Inner>, spec: &SandboxSpec) -> Result<Sandbox, CreateError> {
@@ -43,11 +45,14 @@ pub(crate) async fn create(inner: &Arc<Inner>, spec: &SandboxSpec) -> Result<San
     if found.phase != Phase::Starting {
         return Ok(found);
     }
-    if !secrets.is_empty() {
-        let user = spec.surroundings.user.as_deref().or(image_user.as_deref());
-        if let Err(error) = secrets::deliver(&docker, &found.sandbox_id, user, &secrets).await {
-            return Err(give_up(inner, &found, error, "its secrets could not be put into it").await);
-        }
+    let mut files = Files::default();
+    secrets::pack(&mut files, spec.surroundings.user.as_deref().or(image_user.as_deref()), &secrets);
+    if inner.config.supervisor.mode != DockerSupervisor::Off {
+        // Whoever it runs as must be able to make its files there.
+        files.directory(JOBS_DIRECTORY, 0o1777);
+    }
+    if let Err(error) = files.deliver(&docker, &found.sandbox_id).await {
+        return Err(give_up(inner, &found, error, "its files could not be put into it").await);
     }
     match docker.start_container(&found.sandbox_id, None).await {
         Ok(()) => present(inner, spec).await,

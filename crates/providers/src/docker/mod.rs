@@ -6,6 +6,7 @@
 
 mod create;
 pub mod engine;
+mod files;
 mod inside;
 mod logs;
 mod observe;

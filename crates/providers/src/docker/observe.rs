@@ -67,7 +67,8 @@ pub(crate) async fn list(inner: &Arc<Inner>) -> Result<Listing, ProviderError> {
                 let epoch = inner.memory_epoch();
                 match docker.inspect_container(&id, None).await {
                     Ok(found) => {
-                        let sandbox = sandbox(&found, id.clone(), tags);
+                        let mut sandbox = sandbox(&found, id.clone(), tags);
+                        super::inside::explain(&docker, &found, &mut sandbox).await;
                         inner.remember(epoch, &id, &found, &sandbox);
                         Some(sandbox)
                     }
@@ -101,7 +102,11 @@ pub(crate) async fn inspect(inner: &Arc<Inner>, sandbox: &SandboxRef) -> Result<
     Ok(match find(inner, sandbox).await? {
         None => Inspection::Absent,
         Some((id, found)) => match tags(inner, labels(&found), &id) {
-            Some(tags) => Inspection::Present(Box::new(self::sandbox(&found, id, tags))),
+            Some(tags) => {
+                let mut sandbox = self::sandbox(&found, id, tags);
+                super::inside::explain(&inner.engine.client().await?, &found, &mut sandbox).await;
+                Inspection::Present(Box::new(sandbox))
+            }
             None => {
                 return Err(ProviderError::Rejected(format!(
                     "the container {id} has the name of ours and not its label; rename or remove it"

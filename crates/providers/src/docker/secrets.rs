@@ -6,10 +6,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-use bollard::Docker;
-use bollard::errors::Error;
-use bollard::query_parameters::UploadToContainerOptionsBuilder;
-use bytes::Bytes;
+use super::files::Files;
 
 /// Where a container finds them.
 pub(crate) const DIRECTORY: &str = "/run/secrets";
@@ -55,18 +52,6 @@ fn resolve_one(dir: &Path, name: &str) -> Result<Secret, String> {
     Ok(Secret { name: name.to_owned(), value })
 }
 
-/// Into a container that is not started yet.
-pub(crate) async fn deliver(
-    docker: &Docker,
-    id: &str,
-    user: Option<&str>,
-    secrets: &[Secret],
-) -> Result<(), Error> {
-    let options = UploadToContainerOptionsBuilder::default().path("/").no_overwrite_dir_non_dir("1").build();
-    let archive = Bytes::from(archive(user, secrets));
-    docker.upload_to_container(id, Some(options), bollard::body_full(archive)).await
-}
-
 /// Readable by its user alone, where that is a number. The numbers behind a name are known to the image only:
 /// then everybody inside may read them.
 fn owner(user: Option<&str>) -> (u32, u32, u32) {
@@ -79,41 +64,16 @@ fn owner(user: Option<&str>) -> (u32, u32, u32) {
     }
 }
 
-fn archive(user: Option<&str>, secrets: &[Secret]) -> Vec<u8> {
-    let (uid, gid, mode) = owner(user);
-    let place = DIRECTORY.trim_start_matches('/');
-    let mut tar = Vec::new();
-    entry(&mut tar, &format!("{place}/"), b'5', 0o755, (0, 0), &[]);
-    for secret in secrets {
-        entry(&mut tar, &format!("{place}/{}", secret.name), b'0', mode, (uid, gid), &secret.value);
+/// Puts them where the container will find them.
+pub(crate) fn pack(files: &mut Files, user: Option<&str>, secrets: &[Secret]) {
+    if secrets.is_empty() {
+        return;
     }
-    tar.extend_from_slice(&[0; 1024]);
-    tar
-}
-
-/// One entry of a POSIX (ustar) archive. Names are ours and short, so no extension is needed.
-fn entry(tar: &mut Vec<u8>, name: &str, kind: u8, mode: u32, (uid, gid): (u32, u32), data: &[u8]) {
-    let mut header = [0u8; 512];
-    let mut put = |at: usize, text: &[u8]| header[at..at + text.len()].copy_from_slice(text);
-    put(0, name.as_bytes());
-    put(100, format!("{mode:07o}").as_bytes());
-    put(108, number(uid).as_bytes());
-    put(116, number(gid).as_bytes());
-    put(124, format!("{:011o}", data.len()).as_bytes());
-    put(136, b"00000000000");
-    put(148, b"        ");
-    put(156, &[kind]);
-    put(257, b"ustar\x0000");
-    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
-    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    tar.extend_from_slice(&header);
-    tar.extend_from_slice(data);
-    tar.resize(tar.len().div_ceil(512) * 512, 0);
-}
-
-/// Seven octal digits are what the field holds; a larger id belongs to nobody.
-fn number(id: u32) -> String {
-    format!("{:07o}", id.min(0o7_777_777))
+    let (uid, gid, mode) = owner(user);
+    files.directory(DIRECTORY, 0o755);
+    for secret in secrets {
+        files.file(&format!("{DIRECTORY}/{}", secret.name), mode, (uid, gid), &secret.value);
+    }
 }
 
 #[cfg(test)]

@@ -199,7 +199,7 @@ mod tests {
         let cli = Cli::try_parse_from(format!("parhelia containers run {line}").split_whitespace()).unwrap();
         let Command::Containers(containers) = cli.command else { panic!("{line}") };
         match containers.command {
-            Some(ContainersCommand::Run(run)) => run,
+            Some(ContainersCommand::Run(run)) => *run,
             other => panic!("{other:?}"),
         }
     }
