@@ -29,8 +29,8 @@ fn run() -> i32 {
         Ok(cli) => cli,
         Err(error) => return wrong_usage(&error),
     };
-    if let Command::Supervise { dir } = &cli.command {
-        return parhelia_providers::supervise::run(dir);
+    if let Command::Supervise(args) = cli.command {
+        return args.run();
     }
     let serving = matches!(cli.command, Command::Up(_));
     if cli.globals.no_color {

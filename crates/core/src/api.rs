@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::heartbeat::{Heartbeat, HeartbeatHour, Sample};
 use crate::ids::ContainerId;
 use crate::reconcile::Waiting;
-use crate::sandbox::Resources;
+use crate::sandbox::{Resources, VolumeMount};
 use crate::word_enum;
 
 /// `POST /api/v1/containers`: one sandbox, please.
@@ -44,6 +44,17 @@ pub struct RunRequest {
     pub keep: bool,
     #[serde(default)]
     pub tmux_session: Option<String>,
+    /// Docker: whose rights it has inside.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Docker: the network that it is attached to.
+    #[serde(default)]
+    pub network: Option<String>,
+    #[serde(default)]
+    pub volumes: Vec<VolumeMount>,
+    /// Names; the server resolves them when it makes the sandbox.
+    #[serde(default)]
+    pub secrets: Vec<String>,
 }
 
 fn process() -> String {

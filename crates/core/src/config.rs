@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::cost::{Price, Prices};
 use crate::liveness::Ladder;
+use crate::word_enum;
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ConfigError {
@@ -22,6 +23,7 @@ pub struct Config {
     pub reconciler: Reconciler,
     pub health: HealthConfig,
     pub process: Process,
+    pub docker: Docker,
     pub retention: Retention,
     /// A provider for tests: the file that holds its world.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,6 +135,90 @@ impl Default for Process {
     }
 }
 
+/// A yes, a no, or "if there is one".
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Switch {
+    On,
+    Off,
+    #[default]
+    Auto,
+}
+
+impl Serialize for Switch {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Switch::On => serializer.serialize_bool(true),
+            Switch::Off => serializer.serialize_bool(false),
+            Switch::Auto => serializer.serialize_str("auto"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Switch {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Words;
+        impl serde::de::Visitor<'_> for Words {
+            type Value = Switch;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("true, false or \"auto\"")
+            }
+            fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<Switch, E> {
+                Ok(if on { Switch::On } else { Switch::Off })
+            }
+            fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<Switch, E> {
+                match word {
+                    "auto" => Ok(Switch::Auto),
+                    other => Err(E::invalid_value(serde::de::Unexpected::Str(other), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Words)
+    }
+}
+
+word_enum!(
+    /// Who beats for a docker container: a supervisor inside it, or the engine's statistics.
+    DockerSupervisor {
+        /// Nothing of ours is inside; the engine's statistics are its heartbeats.
+        Off = "off",
+        /// Our own binary is mounted into it.
+        Mount = "mount",
+        /// The image contains `parhelia`.
+        Image = "image",
+    }
+);
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Docker {
+    /// `auto`: when a host is named, the usual socket is there, or containers are recorded.
+    pub enabled: Switch,
+    /// `unix:///path` or `tcp://host:port`; else `DOCKER_HOST`, else the usual socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// A directory with `ca.pem`, `cert.pem` and `key.pem`: then tcp is TLS. Else `DOCKER_CERT_PATH`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cert_path: Option<String>,
+    /// Pull an image that the engine does not have.
+    pub pull: bool,
+    /// How long an ended container is kept for its output, after its end is recorded.
+    pub remove_after_seconds: u64,
+    pub supervisor: DockerSupervisor,
+}
+
+impl Default for Docker {
+    fn default() -> Self {
+        Self {
+            enabled: Switch::Auto,
+            host: None,
+            cert_path: None,
+            pull: false,
+            remove_after_seconds: 86_400,
+            supervisor: DockerSupervisor::Off,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retention {
@@ -184,6 +270,7 @@ impl Config {
             ("health.resumption_window_seconds", h.resumption_window_seconds, 0, 3600),
             ("health.future_tolerance_seconds", h.future_tolerance_seconds, 0, 86_400),
             ("process.output_rotate_bytes", self.process.output_rotate_bytes, 65_536, 1 << 40),
+            ("docker.remove_after_seconds", self.docker.remove_after_seconds, 0, 31_536_000),
             ("retention.interval_seconds", t.interval_seconds, 1, 86_400),
             ("retention.raw_heartbeat_hours", t.raw_heartbeat_hours, 1, 8760),
             ("retention.heartbeat_hour_days", t.heartbeat_hour_days, 1, 3650),
@@ -230,6 +317,15 @@ impl Config {
                 key: "health.heartbeat_interval_seconds",
                 value: h.heartbeat_interval_seconds.to_string(),
                 allowed: format!("less than health.degraded_after_seconds ({})", h.degraded_after_seconds),
+            });
+        }
+        if let Some(host) = &self.docker.host
+            && !(host.starts_with("unix:///") || host.starts_with("tcp://") || host.starts_with("https://"))
+        {
+            return Err(ConfigError::Range {
+                key: "docker.host",
+                value: format!("'{host}'"),
+                allowed: "unix:///path or tcp://host:port".into(),
             });
         }
         for price in &self.prices {
@@ -319,6 +415,22 @@ mod tests {
             Config::parse("[[prices]]\nprovider='x'\neffective_from='2026-01-01T00:00:00Z'\nsandbox_hour=-1")
                 .is_err()
         );
+    }
+
+    #[test]
+    fn docker_is_on_off_or_automatic_and_its_host_is_an_address() {
+        let of = |text: &str| Config::parse(&format!("[docker]\n{text}\n"));
+        assert_eq!(Config::parse("").unwrap().docker.enabled, Switch::Auto);
+        assert_eq!(of("enabled = true").unwrap().docker.enabled, Switch::On);
+        assert_eq!(of("enabled = false").unwrap().docker.enabled, Switch::Off);
+        assert_eq!(of("enabled = 'auto'").unwrap().docker.enabled, Switch::Auto);
+        let error = of("enabled = 'maybe'").unwrap_err().to_string();
+        assert!(error.contains("true, false or \"auto\"") && error.contains("line 2"), "{error}");
+        assert!(of("host = '/var/run/docker.sock'").unwrap_err().to_string().contains("unix:///path"));
+        assert!(of("host = 'tcp://build-7:2376'\ncert_path = '/etc/parhelia/docker'").is_ok());
+        assert!(of("supervisor = 'mount'").is_ok());
+        assert!(of("supervisor = 'yes'").is_err());
+        assert!(of("remove_after_seconds = 31536001").is_err());
     }
 
     #[test]

@@ -39,6 +39,89 @@ pub struct SandboxSpec {
     /// The tmux session that it runs in, when there is one: its heartbeat then says whether that is active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tmux_session: Option<String>,
+    /// What an engine puts around it.
+    #[serde(flatten)]
+    pub surroundings: Surroundings,
+}
+
+/// What a container engine puts around a command. A provider that cannot give it refuses the whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Surroundings {
+    /// `uid`, `uid:gid` or names that the image knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeMount>,
+    /// Names only: the values are resolved when the sandbox is made, and kept nowhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
+}
+
+impl Surroundings {
+    /// What of it was asked for, for the refusal of a provider that has no such thing.
+    pub fn asked(&self) -> Vec<&'static str> {
+        let asked = [
+            ("user", self.user.is_some()),
+            ("network", self.network.is_some()),
+            ("volume", !self.volumes.is_empty()),
+            ("secret", !self.secrets.is_empty()),
+        ];
+        asked.into_iter().filter(|(_, is)| *is).map(|(what, _)| what).collect()
+    }
+}
+
+/// A named volume of the engine, and where the sandbox finds it. Never a path of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeMount {
+    pub name: String,
+    pub path: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+}
+
+impl std::str::FromStr for VolumeMount {
+    type Err = String;
+
+    /// `NAME:/path` or `NAME:/path:ro`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (rest, read_only) = match text.strip_suffix(":ro") {
+            Some(rest) => (rest, true),
+            None => (text.strip_suffix(":rw").unwrap_or(text), false),
+        };
+        let volume = match rest.split_once(':') {
+            Some((name, path)) => Self { name: name.to_owned(), path: path.to_owned(), read_only },
+            None => return Err("write it like NAME:/path or NAME:/path:ro".to_owned()),
+        };
+        volume.check()?;
+        Ok(volume)
+    }
+}
+
+impl VolumeMount {
+    /// An engine would take a name that begins with '/' for a directory of the host: refused.
+    pub fn check(&self) -> Result<(), String> {
+        let first = self.name.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+        let rest = self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.-".contains(&b));
+        if !first || !rest || self.name.len() > 128 {
+            let shown: String = self.name.chars().take(60).collect();
+            return Err(format!(
+                "'{shown}' is not the name of a volume: letters, digits, '_', '.', '-'; directories of the host are not mounted"
+            ));
+        }
+        let odd = |c: char| c.is_control() || c == ':';
+        let climbs = self.path.split('/').any(|part| part == "..");
+        if !self.path.starts_with('/') || self.path == "/" || self.path.contains(odd) || climbs {
+            let shown: String = self.path.chars().take(60).collect();
+            return Err(format!(
+                "'{shown}' cannot hold the volume {}: give a full path, without ':' and '..'",
+                self.name
+            ));
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -133,4 +216,27 @@ pub enum Inspection {
     /// The provider says, for certain and by id, that it does not have it.
     Absent,
     Present(Box<Sandbox>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_a_name_and_never_a_directory_of_the_host() {
+        let cache: VolumeMount = "cache:/var/cache".parse().unwrap();
+        assert_eq!(cache, VolumeMount { name: "cache".into(), path: "/var/cache".into(), read_only: false });
+        assert!("models:/m:ro".parse::<VolumeMount>().unwrap().read_only);
+        for bad in ["cache", "/etc:/etc", "../x:/x", ":/x", "cache:x", "cache:/", "cache:/a/../b", "a:/b:c"] {
+            assert!(bad.parse::<VolumeMount>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_specification_of_before_is_still_read_and_written_the_same() {
+        let old = r#"{"container_id":"c-01k9z3q8xw4f7m2a","instance_id":"i","command":["true"],"env":{},"labels":{},"resources":{}}"#;
+        let spec: SandboxSpec = serde_json::from_str(old).unwrap();
+        assert_eq!(spec.surroundings, Surroundings::default());
+        assert_eq!(serde_json::to_string(&spec).unwrap(), old);
+    }
 }

@@ -4,10 +4,12 @@
 //! it could not find out is an error or `Phase::Unknown`, and the reconciler then changes nothing.
 
 pub mod clock;
+pub mod docker;
 pub mod fake;
 pub mod process;
 pub mod supervise;
 
+use parhelia_core::heartbeat::Sample;
 use parhelia_core::ids::ContainerId;
 use parhelia_core::sandbox::{Inspection, Listing, Sandbox, SandboxSpec};
 use thiserror::Error;
@@ -62,6 +64,13 @@ pub struct LogChunk {
     pub finished: bool,
 }
 
+/// A sign of life that the provider itself saw, for a sandbox in which nothing of ours beats.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vital {
+    pub sandbox_id: String,
+    pub sample: Sample,
+}
+
 #[async_trait::async_trait]
 pub trait Provider: Send + Sync + std::fmt::Debug {
     /// `process`, `docker`, …: the `provider` column.
@@ -97,5 +106,22 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     /// Items that could not be read and were set aside since the last call, one sentence each.
     fn take_quarantined(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// One sample of each running sandbox in which no supervisor of ours beats. Whoever is left out is silent.
+    async fn vitals(&self) -> Result<Vec<Vital>, ProviderError> {
+        Ok(Vec::new())
+    }
+
+    /// How long it keeps an ended sandbox, with its output, after its end is recorded; `None` when it keeps
+    /// them until somebody else takes them away.
+    fn keeps_ended_seconds(&self) -> Option<u64> {
+        None
+    }
+
+    /// Forgets an ended sandbox and its output. Refuses one that lives; safe to repeat.
+    async fn remove(&self, sandbox: &SandboxRef) -> Result<(), ProviderError> {
+        let _ = sandbox;
+        Ok(())
     }
 }

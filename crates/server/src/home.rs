@@ -65,6 +65,16 @@ impl Home {
         self.path.join("parhelia.sock")
     }
 
+    /// Secrets that containers may be given, one file each.
+    pub fn secrets(&self) -> PathBuf {
+        self.path.join("secrets")
+    }
+
+    /// Holds nothing but a socket for heartbeats: it is mounted into containers.
+    pub fn door(&self) -> PathBuf {
+        self.path.join("door")
+    }
+
     pub fn database(&self) -> PathBuf {
         self.path.join("parhelia.sqlite3")
     }

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parhelia_core::api::ServerInfo;
-use parhelia_core::config::Config;
+use parhelia_core::config::{Config, DockerSupervisor, Switch};
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::time::{Clock, plus_seconds};
+use parhelia_providers::docker::engine::Address;
+use parhelia_providers::docker::{DockerConfig, DockerProvider, Supervisor};
 use parhelia_providers::fake::FakeProvider;
 use parhelia_providers::process::{ProcessConfig, ProcessProvider};
 use parhelia_providers::{Provider, SystemClock};
@@ -33,7 +35,7 @@ use crate::loops::driver::{self, Ended, SharedQueue};
 use crate::loops::election::{Election, Lead};
 use crate::loops::health::{HealthLoop, Observer};
 use crate::loops::reconciler::Reconciler;
-use crate::loops::{Context, lease, retention, stopped};
+use crate::loops::{Context, lease, retention, stopped, vitals};
 use crate::service::{ProviderHandle, Service};
 
 /// What open connections and loops get to finish when the server stops.
@@ -84,6 +86,8 @@ pub enum ServeError {
         "a control loop failed ({0}), and without it nothing is watched: this server has stopped; start it again"
     )]
     LoopFailed(String),
+    #[error("cannot use Docker: {reason}; or set docker.enabled = false")]
+    Docker { reason: String },
     #[error("another server has taken over; this one has stopped and written nothing more")]
     Fenced,
 }
@@ -131,7 +135,10 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     };
     let (stop, stopping) = watch::channel(false);
     let mut loops = JoinSet::new();
-    let (handles, lead) = start_loops(&options, &home, &context, &stopping, &mut loops)?;
+    let docker = docker(&options, &home, &context).await?;
+    let mounted = options.config.docker.supervisor != DockerSupervisor::Off && docker.is_some();
+    let for_containers = if mounted { Some(container_listener(&home)?) } else { None };
+    let (handles, lead) = start_loops(&options, &home, &context, &stopping, docker, &mut loops)?;
     let info = ServerInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance_id: led.instance_id.clone(),
@@ -159,9 +166,13 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     if let Some(wakes) = store.wakes() {
         loops.spawn(hear_wakes(service.clone(), wakes, stopping.clone()));
     }
+    loops.spawn(vitals::run(service.clone(), stopping.clone()));
     let app = App { service: service.clone(), info: Arc::new(info), stop: Arc::new(Notify::new()) };
     let ring = app.stop.clone();
-    let doors = open_doors(app, socket, tcp, &token, &context.config, &stopping);
+    let mut doors = open_doors(app.clone(), socket, tcp, &token, &context.config, &stopping);
+    if let Some(listener) = for_containers {
+        open_to_containers(app, listener, &context.config, &stopping, &mut doors);
+    }
     info!(home = %home.path.display(), instance = %led.instance_id, epoch = led.fence.epoch, "serving");
     on_ready(&Ready {
         socket: home.socket(),
@@ -247,6 +258,41 @@ fn unix_listener(home: &Home) -> Result<UnixListener, ServeError> {
     Ok(listener)
 }
 
+/// Every user of a container must be able to reach it there; here the home's own mode keeps everybody out.
+fn container_listener(home: &Home) -> Result<UnixListener, ServeError> {
+    let dir = home.door();
+    let path = dir.join("parhelia.sock");
+    let shown = path.display().to_string();
+    let failed = |e: std::io::Error| listen_error(&shown, &e);
+    fs::create_dir_all(&dir).map_err(failed)?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).map_err(failed)?;
+    match fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path).map_err(failed)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).map_err(failed)?;
+    Ok(listener)
+}
+
+fn open_to_containers(
+    app: App,
+    listener: UnixListener,
+    config: &Config,
+    stopping: &watch::Receiver<bool>,
+    doors: &mut JoinSet<()>,
+) {
+    let routes = http::heartbeat_router(app, config.server.max_body_bytes as usize);
+    let mut stopping = stopping.clone();
+    let over = async move { stopped(&mut stopping).await };
+    let serving = axum::serve(listener, routes).with_graceful_shutdown(over);
+    doors.spawn(async move {
+        if let Err(e) = serving.into_future().await {
+            error!(error = %e, "the containers' socket failed");
+        }
+    });
+}
+
 struct Led {
     fence: Fence,
     instance_id: String,
@@ -302,11 +348,50 @@ async fn lead(
     Ok(Led { fence, instance_id, started_at: now })
 }
 
+/// The docker provider, unless it is off or (`auto`) nothing speaks for an engine here: no address was given,
+/// the usual socket is not there, and no container of one is recorded.
+async fn docker(
+    options: &ServeOptions,
+    home: &Home,
+    context: &Context,
+) -> Result<Option<DockerProvider>, ServeError> {
+    let config = &options.config.docker;
+    let env = |name: &str| std::env::var(name).ok();
+    if config.enabled == Switch::Off {
+        return Ok(None);
+    }
+    let address = Address::find(config.host.as_deref(), config.cert_path.as_deref(), env)
+        .map_err(|reason| ServeError::Docker { reason })?;
+    if config.enabled == Switch::Auto {
+        let named = config.host.is_some() || env("DOCKER_HOST").is_some_and(|host| !host.is_empty());
+        let there = matches!(&address, Address::Unix(path) if path.exists());
+        if !named && !there && context.store.tracked("docker").await?.is_empty() {
+            return Ok(None);
+        }
+    }
+    info!(%address, "the docker provider is on");
+    Ok(Some(DockerProvider::new(DockerConfig {
+        address,
+        timeout: Duration::from_secs(options.config.reconciler.provider_timeout_seconds),
+        pull: config.pull,
+        remove_after_seconds: config.remove_after_seconds,
+        secrets: home.secrets(),
+        supervisor: Supervisor {
+            mode: config.supervisor,
+            binary: options.supervisor.clone(),
+            door: home.door(),
+            heartbeat_interval_seconds: options.config.health.heartbeat_interval_seconds,
+        },
+        clock: context.clock.clone(),
+    })))
+}
+
 fn start_loops(
     options: &ServeOptions,
     home: &Home,
     context: &Context,
     stopping: &watch::Receiver<bool>,
+    docker: Option<DockerProvider>,
     loops: &mut JoinSet<Ended>,
 ) -> Result<(BTreeMap<String, ProviderHandle>, Lead), ServeError> {
     let seat = context.store.seat();
@@ -326,6 +411,7 @@ fn start_loops(
         None => process,
     };
     let mut providers: Vec<(Arc<dyn Provider>, bool)> = vec![(Arc::new(process), false)];
+    providers.extend(docker.map(|docker| (Arc::new(docker) as Arc<dyn Provider>, true)));
     if let Some(world) = &options.config.fake_world {
         warn!(%world, "the fake provider is on: it runs nothing, it is for tests");
         providers.push((Arc::new(FakeProvider::in_file(PathBuf::from(world), context.clock.clone())), true));

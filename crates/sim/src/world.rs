@@ -425,6 +425,7 @@ fn spec(id: parhelia_core::ids::ContainerId, instance: &str) -> SandboxSpec {
         resources: Default::default(),
         idle_timeout_seconds: None,
         tmux_session: None,
+        surroundings: Default::default(),
     }
 }
 

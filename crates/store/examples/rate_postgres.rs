@@ -37,6 +37,7 @@ fn new_container(n: u64) -> NewContainer {
         resources: Resources::default(),
         idle_timeout_seconds: None,
         tmux_session: None,
+        surroundings: Default::default(),
     };
     NewContainer::intent("process", spec, "2026-01-21T14:30:00Z".parse().unwrap_or_default())
 }

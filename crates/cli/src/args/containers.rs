@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use parhelia_core::event::EventType;
+use parhelia_core::sandbox::VolumeMount;
 use parhelia_core::state::{ContainerState, Health};
 
 use crate::args::event_type;
@@ -64,7 +65,7 @@ Examples:
   id=$(parhelia containers run -q -- ./serve)
 Without --wait it returns as soon as the command runs, which outlives this program and the server."
     )]
-    Run(RunArgs),
+    Run(Box<RunArgs>),
 
     /// Stop containers politely: SIGTERM, then SIGKILL after the grace
     Stop(StopArgs),
@@ -266,11 +267,11 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) name: Option<String>,
 
-    /// How many cores (what it is billed for; local processes are measured against it, not limited)
+    /// How many cores (a limit in docker; local processes are measured against it, not limited)
     #[arg(long, value_name = "CORES", value_parser = quantity::cpu_cores)]
     pub(crate) cpu: Option<f64>,
 
-    /// How much memory: 512m, 2g (what it is billed for; local processes are measured against it, not limited)
+    /// How much memory: 512m, 2g (a limit in docker; local processes are measured against it, not limited)
     #[arg(short, long, value_name = "SIZE", value_parser = quantity::memory_mb)]
     pub(crate) memory: Option<i64>,
 
@@ -309,6 +310,22 @@ pub(crate) struct RunArgs {
     /// The tmux session that it works in, so that its heartbeat can tell whether that is active
     #[arg(long, value_name = "SESSION")]
     pub(crate) tmux: Option<String>,
+
+    /// Docker: run it as this user (UID, UID:GID or names of the image)
+    #[arg(short, long, value_name = "USER")]
+    pub(crate) user: Option<String>,
+
+    /// Docker: attach it to this network [default: the engine's bridge]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) network: Option<String>,
+
+    /// Docker: mount a named volume (repeat for more)
+    #[arg(long, value_name = "NAME:/PATH[:ro]")]
+    pub(crate) volume: Vec<VolumeMount>,
+
+    /// Docker: give it a secret of the server as the file /run/secrets/NAME (repeat for more)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) secret: Vec<String>,
 
     /// Wait for its end; exit with 5 when it failed
     #[arg(long)]

@@ -206,11 +206,56 @@ Examples:
 
     /// Own one job's process (started by the process provider)
     #[command(hide = true)]
-    Supervise {
-        /// The directory of the job
-        #[arg(long)]
-        dir: PathBuf,
-    },
+    Supervise(SuperviseArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SuperviseArgs {
+    /// The directory of the job
+    #[arg(long, required_unless_present = "inside", conflicts_with = "inside")]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// In a container: the directory with the server's socket
+    #[arg(long, value_name = "DIR", requires = "command")]
+    pub(crate) inside: Option<PathBuf>,
+
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub(crate) heartbeat_interval: u64,
+
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) idle_timeout: Option<u64>,
+
+    #[arg(long, value_name = "SESSION")]
+    pub(crate) tmux: Option<String>,
+
+    #[arg(long, value_name = "CORES")]
+    pub(crate) cpu: Option<f64>,
+
+    #[arg(long, value_name = "MB")]
+    pub(crate) memory: Option<i64>,
+
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<String>,
+}
+
+impl SuperviseArgs {
+    /// Must be called before there is a runtime or a thread.
+    pub(crate) fn run(self) -> i32 {
+        use parhelia_providers::supervise::{Inside, run, run_inside};
+        match (self.inside, self.dir) {
+            (Some(door), _) => run_inside(Inside {
+                door,
+                heartbeat_interval_seconds: self.heartbeat_interval,
+                idle_timeout_seconds: self.idle_timeout,
+                tmux_session: self.tmux,
+                cpu_cores: self.cpu,
+                memory_mb: self.memory,
+                command: self.command,
+            }),
+            (None, Some(dir)) => run(&dir),
+            (None, None) => 2,
+        }
+    }
 }
 
 #[cfg(test)]

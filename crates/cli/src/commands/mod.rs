@@ -38,6 +38,6 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         Command::Completions { shell } => shell::completions(ctx, shell),
         Command::Man { dir } => shell::man(ctx, dir.as_deref()),
         // `main` has handed it over before there was a runtime.
-        Command::Supervise { dir } => std::process::exit(parhelia_providers::supervise::run(&dir)),
+        Command::Supervise(args) => std::process::exit(args.run()),
     }
 }

@@ -5,10 +5,14 @@
 
 mod harness;
 
+#[path = "../../../providers/tests/docker/engine.rs"]
+mod docker_engine;
+
 mod api_input;
 mod bench;
 mod cost;
 mod disk;
+mod docker;
 mod first_steps;
 mod health;
 mod incident;

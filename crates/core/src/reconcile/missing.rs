@@ -154,6 +154,23 @@ fn create_unconfirmed(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut
     }
 }
 
+/// Made and never started: whoever asked for it died, or was not answered, between the two. Where a second
+/// create cannot make a second sandbox, it finishes the first. True when that is planned.
+pub(super) fn finish_create(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut Plan) -> bool {
+    let unanswered = row.sandbox_id.is_none() && (1..CREATE_ATTEMPTS).contains(&row.create_attempts);
+    if !view.create_is_idempotent || !unanswered {
+        return false;
+    }
+    let settled_at =
+        due_at(row.create_attempted_at.unwrap_or(row.created_at), view.create_settles_seconds, now);
+    if settled_at > now {
+        plan.wake(settled_at);
+        return false;
+    }
+    create(row, now, plan);
+    true
+}
+
 fn close(row: &Tracked, reason: TerminationReason, message: &str, now: Timestamp, plan: &mut Plan) {
     let mut observed = Observed::of(row);
     observed.state = ContainerState::Terminated;

@@ -6,6 +6,7 @@
 
 mod missing;
 mod plan;
+mod removal;
 mod row;
 mod stop;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use crate::sandbox::{Listing, Resources, Sandbox};
 use crate::state::{ContainerState, CostSource, Desired, Health, TerminationReason};
 
 pub use plan::plan;
+pub use removal::{Removals, removals};
 
 /// The columns of a container that reconciling reads.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{Action, Observed, Plan, Tracked, View, plan::grace_expiry, stop};
+use super::{Action, Observed, Plan, Tracked, View, missing, plan::grace_expiry, stop};
 use crate::event::{EventType, NewEvent, Source};
 use crate::sandbox::{Exit, Phase, Sandbox};
 use crate::state::{ContainerState, CostSource, Desired, Health, TerminationReason};
@@ -31,10 +31,11 @@ pub(super) fn plan(
         }
         Phase::Starting if row.state == ContainerState::Created => {
             plan.busy = true;
-            plan.wait(&row.id, "the provider is starting it");
             if row.desired == Desired::Terminated {
+                plan.wait(&row.id, "the provider is starting it");
                 stop::plan(row, now, plan);
-            } else {
+            } else if !missing::finish_create(view, row, now, plan) {
+                plan.wait(&row.id, "the provider is starting it");
                 policies(view, row, &Observed::of(row), now, plan);
             }
         }

@@ -98,6 +98,11 @@ fn validate(spec: &SandboxSpec) -> Result<(), String> {
              '{image}' or use provider docker"
         ));
     }
+    if let [first, ..] = spec.surroundings.asked()[..] {
+        return Err(format!(
+            "the process provider cannot give a {first}: its processes are those of this machine; use provider docker"
+        ));
+    }
     if spec.command.first().is_none_or(|program| program.is_empty()) {
         return Err("the command is empty; give the program and its arguments after --".to_owned());
     }
@@ -372,6 +377,7 @@ mod tests {
             resources: Default::default(),
             idle_timeout_seconds: None,
             tmux_session: None,
+            surroundings: Default::default(),
         };
         assert_eq!(validate(&good), Ok(()));
         let with = |change: fn(&mut SandboxSpec)| {

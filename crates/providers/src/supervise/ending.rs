@@ -14,13 +14,15 @@ use rustix::process::{
 use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
 
-use super::{Shared, StopAsked, clear_event, locked, log, signals};
+use super::{Place, Shared, StopAsked, clear_event, locked, log, signals};
 use crate::process::jobdir::{ReadError, StopRequest, read_json};
 use crate::process::procs::{self, Handle};
 
 const LOOK: Duration = Duration::from_millis(500);
 const LOOK_WHILE_STOPPING: Duration = Duration::from_millis(100);
 const DEFAULT_GRACE_SECONDS: u64 = 10;
+/// The engine kills everything when the grace that it was given is over; it must not be cut short.
+const ENGINE_COUNTS_SECONDS: u64 = 4000;
 /// For what a command leaves behind when it ends by itself.
 const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 
@@ -57,7 +59,11 @@ pub(super) fn wait(shared: &Shared, command: Handle) -> Result<End, String> {
         }
         if signals::stop_asked() && !std::mem::replace(&mut signal_obeyed, true) {
             let message = "its supervisor was told to end (SIGTERM)".to_owned();
-            shared.ask_stop(DEFAULT_GRACE_SECONDS, TerminationReason::Manual, message);
+            let grace = match shared.place {
+                Place::Host => DEFAULT_GRACE_SECONDS,
+                Place::Container => ENGINE_COUNTS_SECONDS,
+            };
+            shared.ask_stop(grace, TerminationReason::Manual, message);
         }
         stop_file.look(shared);
 

@@ -9,6 +9,7 @@ mod beat;
 mod child;
 mod control;
 mod ending;
+mod inside;
 mod output;
 mod result;
 mod sentinel;
@@ -33,6 +34,8 @@ use crate::process::jobdir::{JobDir, JobSpec, read_json};
 use crate::process::lock;
 use crate::process::procs::Handle;
 
+pub use inside::{Inside, JOB, JOBS_DIRECTORY, run_inside};
+
 /// Set by the spawner on the supervisor alone; never on what it runs.
 pub const SUPERVISES_VARIABLE: &str = "PARHELIA_SUPERVISES";
 /// Set on everything that descends from the command; never on the supervisor.
@@ -54,6 +57,20 @@ fn supervise(job_dir: &Path) -> Result<(), String> {
     let dir = JobDir::at(job_dir);
     // Held until the process ends, whichever way it does.
     let _lock = receive_lock(&dir)?;
+    own(dir, Place::Host).map(drop)
+}
+
+/// Where the supervisor is, and so where the output goes and who counts the grace of a stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A process of this machine: the output goes into files, the grace is ours.
+    Host,
+    /// The first process of a container: the engine keeps the output and counts the grace.
+    Container,
+}
+
+/// Runs the job in `dir`, whose lock is ours, to its end. Gives the command's exit code as shells number it.
+fn own(dir: JobDir, place: Place) -> Result<i32, String> {
     // Fails when it is a session leader already, which is just as well.
     let _ = rustix::process::setsid();
     signals::install().map_err(|error| format!("signal handlers could not be installed: {error}"))?;
@@ -64,7 +81,7 @@ fn supervise(job_dir: &Path) -> Result<(), String> {
     let spec = read_json::<JobSpec>(&dir.spec())
         .map_err(|error| error.to_string())?
         .ok_or_else(|| format!("{} is not there; nothing to run", dir.spec().display()))?;
-    let shared = Arc::new(Shared::new(dir, spec)?);
+    let shared = Arc::new(Shared::new(dir, spec, place)?);
 
     // Order matters: without a sentinel, a result and a lock the job is proven never to have started.
     let reserve = result::reserve(&shared.dir)?;
@@ -81,7 +98,14 @@ fn supervise(job_dir: &Path) -> Result<(), String> {
     };
     let command = match child::spawn(&shared, input) {
         Ok(command) => command,
-        Err(failure) => return result::finish(&shared, reserve, result::Ended::NotStarted(failure), (0, 0)),
+        Err(failure) => {
+            let code = i32::try_from(failure.exit_code).unwrap_or(126);
+            if place == Place::Container {
+                log(&failure.message);
+            }
+            return result::finish(&shared, reserve, result::Ended::NotStarted(failure), (0, 0))
+                .map(|()| code);
+        }
     };
     shared.sentinel.set_status(&shared, "running");
 
@@ -91,7 +115,17 @@ fn supervise(job_dir: &Path) -> Result<(), String> {
     if end.signal == Some(libc::SIGKILL) && end.reason.is_none() && usage::oom_kills() > oom_kills_before {
         end.reason = Some(TerminationReason::Oom);
     }
-    result::finish(&shared, reserve, result::Ended::Ran(end), written)
+    let code = end.exit_code.unwrap_or_else(|| 128 + i64::from(end.signal.unwrap_or(0)));
+    let code = i32::try_from(code).unwrap_or(1);
+    match result::finish(&shared, reserve, result::Ended::Ran(end), written) {
+        Ok(()) => Ok(code),
+        // The engine has the end too.
+        Err(message) if place == Place::Container => {
+            log(&message);
+            Ok(code)
+        }
+        Err(message) => Err(message),
+    }
 }
 
 type Pump = std::thread::JoinHandle<(u64, u64)>;
@@ -169,6 +203,7 @@ struct Shared {
     clock: SystemClock,
     dir: JobDir,
     spec: JobSpec,
+    place: Place,
     workdir: PathBuf,
     started_at: Timestamp,
     output: output::Output,
@@ -195,7 +230,7 @@ struct StopAsked {
 }
 
 impl Shared {
-    fn new(dir: JobDir, spec: JobSpec) -> Result<Self, String> {
+    fn new(dir: JobDir, spec: JobSpec, place: Place) -> Result<Self, String> {
         let clock = SystemClock::new();
         let started_at = clock.now();
         let workdir = spec.sandbox.workdir.as_ref().map_or_else(|| dir.path().to_owned(), PathBuf::from);
@@ -219,6 +254,7 @@ impl Shared {
             ending: AtomicBool::new(false),
             dir,
             spec,
+            place,
         })
     }
 

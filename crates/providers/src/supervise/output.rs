@@ -14,7 +14,7 @@ use parhelia_core::time::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 
-use super::{Shared, clear_event, log, poke_event};
+use super::{Place, Shared, clear_event, log, poke_event};
 use crate::process::jobdir::JobDir;
 
 const BUFFER_BYTES: usize = 1024 * 1024;
@@ -61,7 +61,8 @@ pub(super) fn pump(pipe: &OwnedFd, shared: &Shared) -> (u64, u64) {
     if let Err(error) = fcntl_setfl(pipe, OFlags::NONBLOCK) {
         log(&format!("the output pipe stays blocking: {error}"));
     }
-    let segments = Segments::new(shared.dir.clone(), shared.spec.output_rotate_bytes);
+    let mut segments = Segments::new(shared.dir.clone(), shared.spec.output_rotate_bytes);
+    segments.to_stdout = shared.place == Place::Container;
     let mut recorder = Recorder::new(segments);
     let mut chunk = vec![0; 64 * 1024];
     let mut retried_at = Duration::ZERO;
@@ -209,6 +210,8 @@ struct Segments {
     dir: JobDir,
     rotate_bytes: u64,
     file: Option<File>,
+    /// The engine keeps it: nothing is written here.
+    to_stdout: bool,
     /// Offset of the first byte of `output.log`.
     start: u64,
     end: u64,
@@ -223,6 +226,7 @@ impl Segments {
             dir,
             rotate_bytes,
             file: None,
+            to_stdout: false,
             start: 0,
             end: 0,
             at_line_start: true,
@@ -231,6 +235,12 @@ impl Segments {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.to_stdout {
+            let wrote = rustix::io::write(rustix::stdio::stdout(), bytes)?;
+            self.end += wrote as u64;
+            self.at_line_start = bytes[..wrote].last() == Some(&b'\n');
+            return Ok(wrote);
+        }
         if self.end - self.start >= self.rotate_bytes {
             self.rotate()?;
         }

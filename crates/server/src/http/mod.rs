@@ -66,6 +66,19 @@ pub fn router(app: App, door: Door, max_body_bytes: usize) -> Router {
         .with_state(app)
 }
 
+/// What a container may reach through the socket that is mounted into it: heartbeats, and nothing else.
+pub fn heartbeat_router(app: App, max_body_bytes: usize) -> Router {
+    Router::new()
+        .route("/api/v1/heartbeats", post(handlers::heartbeats))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(DefaultBodyLimit::max(max_body_bytes))
+        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
+            Fault::internal("a request made the server stumble; its log says where").into_response()
+        }))
+        .with_state(app)
+}
+
 async fn no_route(uri: Uri) -> Response {
     let path: String = uri.path().chars().take(200).collect();
     Fault::not_found(format!("there is nothing at {path}"), "the API is under /api/v1").into_response()

@@ -7,6 +7,7 @@ pub mod health;
 pub mod lease;
 pub mod reconciler;
 pub mod retention;
+pub mod vitals;
 
 use std::sync::Arc;
 

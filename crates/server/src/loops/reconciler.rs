@@ -12,8 +12,8 @@ use parhelia_core::Timestamp;
 use parhelia_core::cost::Prices;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::ids::ContainerId;
-use parhelia_core::reconcile::{Action, Answer, Inspected, Observed, Plan, Tracked, View, plan};
-use parhelia_core::sandbox::{Inspection, Phase};
+use parhelia_core::reconcile::{Action, Answer, Inspected, Observed, Plan, Tracked, View, plan, removals};
+use parhelia_core::sandbox::{Inspection, Phase, Sandbox};
 use parhelia_core::state::{ContainerState, TerminationReason};
 use parhelia_providers::{CreateError, Provider, SandboxRef};
 use parhelia_store::{CycleOutcome, NewContainer, NewCycle, StoreError};
@@ -73,8 +73,10 @@ impl Reconciler {
             info!(provider = self.provider.name(), %trigger, "plan:\n{plan}");
         }
         let failures = self.act(&seen).await?;
+        let next_removal = self.remove_ended(&seen).await?;
         self.record(trigger, started_at, began, &seen, failures).await?;
-        Ok(PassReport { busy: plan.busy, wake_at: plan.wake_at, failures })
+        let wake_at = [plan.wake_at, next_removal].into_iter().flatten().min();
+        Ok(PassReport { busy: plan.busy, wake_at, failures })
     }
 
     /// The provider first, then the rows: a row is always older than its sandbox, so whatever the listing
@@ -193,6 +195,40 @@ impl Reconciler {
             }
         }
         Ok(failures)
+    }
+
+    /// Ended sandboxes whose end is recorded and whose time is over. Gives when the next one's will be.
+    async fn remove_ended(&self, seen: &Seen) -> Result<Option<Timestamp>, StoreError> {
+        let (Some(keep_seconds), Answer::Listed(listing)) =
+            (self.provider.keeps_ended_seconds(), &seen.answer)
+        else {
+            return Ok(None);
+        };
+        let ended = listing.sandboxes.iter().filter(|s| matches!(s.phase, Phase::Exited(_)));
+        let sandbox_ids: Vec<String> = ended.map(|s| s.sandbox_id.clone()).collect();
+        if sandbox_ids.is_empty() {
+            return Ok(None);
+        }
+        // Read after the plan was carried out: an end that was recorded just now counts.
+        let rows = self.context.store.tracked_by_ids(self.provider.name(), &[], &sandbox_ids).await?;
+        let due = removals(listing, &rows, keep_seconds, self.context.clock.now());
+        let batch = self.context.config.reconciler.max_reconcile_batch as usize;
+        let work: Vec<BoxFuture<'_, ()>> =
+            due.now.iter().take(batch).map(|sandbox| self.remove(sandbox).boxed()).collect();
+        futures::stream::iter(work).buffer_unordered(PROVIDER_CALLS).collect::<Vec<()>>().await;
+        Ok(due.next_at)
+    }
+
+    /// A failure is told in the log; the next pass tries again.
+    async fn remove(&self, sandbox: &Sandbox) {
+        let named = SandboxRef {
+            container_id: sandbox.tags.container.clone(),
+            sandbox_id: Some(sandbox.sandbox_id.clone()),
+        };
+        match self.in_time(self.provider.remove(&named)).await {
+            Ok(()) => info!(container = %named.container_id, "removed: its end is recorded"),
+            Err(why) => warn!(container = %named.container_id, %why, "could not be removed"),
+        }
     }
 
     async fn perform(

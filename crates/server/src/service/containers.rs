@@ -7,7 +7,7 @@ use parhelia_core::api::{ContainerList, ContainerView, RunRequest, StatsView, St
 use parhelia_core::container::Container;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::ids::ContainerId;
-use parhelia_core::sandbox::{Resources, SandboxSpec};
+use parhelia_core::sandbox::{Resources, SandboxSpec, Surroundings};
 use parhelia_core::state::{ContainerState, CostSource, Health, TerminationReason};
 use parhelia_core::time::seconds_between;
 use parhelia_providers::{LogChunk, SandboxRef};
@@ -58,6 +58,12 @@ impl Service {
             resources: request.resources,
             idle_timeout_seconds: request.idle_timeout_seconds,
             tmux_session: request.tmux_session,
+            surroundings: Surroundings {
+                user: request.user,
+                network: request.network,
+                volumes: request.volumes,
+                secrets: request.secrets,
+            },
         };
         let message = match &spec.task_id {
             Some(task) => format!("Container created for task {task}"),

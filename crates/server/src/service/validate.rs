@@ -1,6 +1,6 @@
 //! What a request may contain. Refused here means that nothing was recorded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parhelia_core::api::RunRequest;
 
@@ -13,6 +13,8 @@ const MAX_COMMAND_BYTES: usize = 1 << 20;
 const MAX_NAME_BYTES: usize = 128;
 const MAX_LABELS: usize = 64;
 const MAX_ENV: usize = 512;
+const MAX_VOLUMES: usize = 64;
+const MAX_SECRETS: usize = 64;
 
 pub(super) fn run(request: &RunRequest) -> Result<(), ServiceError> {
     let invalid = |message: String, fix: &str| Err(ServiceError::invalid(message, fix));
@@ -66,8 +68,54 @@ pub(super) fn run(request: &RunRequest) -> Result<(), ServiceError> {
         return invalid("memory_mb is out of range".into(), "give at least 4 and at most 67108864 MB");
     }
     name("gpu", resources.gpu_type.as_deref())?;
+    name("user", request.user.as_deref())?;
+    name("network", request.network.as_deref())?;
+    volumes(request)?;
+    secrets(request)?;
     if request.idle_timeout_seconds.is_some_and(|s| s == 0 || s > 30 * 86_400) {
         return invalid("the idle timeout is out of range".into(), "give from 1 second to 30 days");
+    }
+    Ok(())
+}
+
+fn volumes(request: &RunRequest) -> Result<(), ServiceError> {
+    if request.volumes.len() > MAX_VOLUMES {
+        return Err(ServiceError::invalid(
+            format!("{} volumes are too many", request.volumes.len()),
+            format!("use at most {MAX_VOLUMES}"),
+        ));
+    }
+    let mut paths = BTreeSet::new();
+    for volume in &request.volumes {
+        volume.check().map_err(|why| {
+            ServiceError::invalid(why, "write it like NAME:/path, or NAME:/path:ro to only read it")
+        })?;
+        if !paths.insert(volume.path.trim_end_matches('/')) {
+            return Err(ServiceError::invalid(
+                format!("two volumes are to be at {}", volume.path),
+                "give each a path of its own",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn secrets(request: &RunRequest) -> Result<(), ServiceError> {
+    if request.secrets.len() > MAX_SECRETS {
+        return Err(ServiceError::invalid(
+            format!("{} secrets are too many", request.secrets.len()),
+            format!("use at most {MAX_SECRETS}"),
+        ));
+    }
+    let plain = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || c == b'-';
+    for secret in &request.secrets {
+        if secret.is_empty() || secret.len() > 100 || !secret.bytes().all(plain) {
+            // What was given may be the value itself, by mistake: it is not repeated.
+            return Err(ServiceError::invalid(
+                "a secret is given by its name, and this is not one",
+                "use letters, digits, '_' and '-'; the value comes from {home}/secrets/NAME or the server's environment",
+            ));
+        }
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ pub(super) async fn run(ctx: &Context, args: ContainersArgs) -> Result<()> {
         ContainersCommand::Orphans => orphans(ctx).await,
         ContainersCommand::Health => health(ctx).await,
         ContainersCommand::Watch(args) => watch::run(ctx, &args.filter, args.interval, args.count).await,
-        ContainersCommand::Run(args) => run::run(ctx, args).await,
+        ContainersCommand::Run(args) => run::run(ctx, *args).await,
         ContainersCommand::Stop(args) => stop::stop(ctx, args).await,
         ContainersCommand::Terminate(args) => stop::terminate(ctx, args).await,
         ContainersCommand::Logs(args) => logs::run(ctx, args).await,

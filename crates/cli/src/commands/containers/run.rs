@@ -114,6 +114,10 @@ fn request(args: &RunArgs, remote: bool) -> Result<RunRequest> {
         idle_timeout_seconds: args.idle_timeout.map(|idle| idle.as_secs_f64().ceil() as u64),
         keep: args.keep,
         tmux_session: args.tmux.clone(),
+        user: args.user.clone(),
+        network: args.network.clone(),
+        volumes: args.volume.clone(),
+        secrets: args.secret.clone(),
     })
 }
 
@@ -215,7 +219,7 @@ mod tests {
         let cli = Cli::try_parse_from(format!("parhelia containers run {line}").split_whitespace()).unwrap();
         let Command::Containers(containers) = cli.command else { panic!("{line}") };
         match containers.command {
-            Some(ContainersCommand::Run(run)) => run,
+            Some(ContainersCommand::Run(run)) => *run,
             other => panic!("{other:?}"),
         }
     }

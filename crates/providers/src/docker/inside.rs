@@ -1,0 +1,99 @@
+//! A supervisor inside the container: the command is run by `parhelia supervise --inside`, which beats through
+//! a socket that is mounted from here. That socket takes heartbeats and nothing else.
+
+use bollard::Docker;
+use bollard::models::{ContainerInspectResponse, Mount, MountType};
+use bollard::query_parameters::DownloadFromContainerOptionsBuilder;
+use futures::StreamExt;
+use parhelia_core::config::DockerSupervisor;
+use parhelia_core::sandbox::{Phase, Sandbox, SandboxSpec};
+use parhelia_core::state::TerminationReason;
+
+use super::{LABEL_SUPERVISOR, Supervisor, observe};
+use crate::process::jobdir::JobResult;
+use crate::supervise::{JOB, JOBS_DIRECTORY};
+
+/// Where the container finds our binary and our socket.
+const BINARY: &str = "/.parhelia/parhelia";
+const DOOR: &str = "/.parhelia/door";
+const LARGEST_RESULT_BYTES: usize = 64 * 1024;
+
+#[derive(Debug)]
+pub(crate) struct Wrapped {
+    pub(crate) mounts: Vec<Mount>,
+    pub(crate) entrypoint: Vec<String>,
+    pub(crate) arguments: Vec<String>,
+}
+
+/// The image's own entry point is not run: the command is what it would have been for a local process.
+pub(crate) fn wrap(supervisor: &Supervisor, spec: &SandboxSpec) -> Wrapped {
+    let bind = |source: &std::path::Path, target: &str| Mount {
+        typ: Some(MountType::BIND),
+        source: Some(source.to_string_lossy().into_owned()),
+        target: Some(target.to_owned()),
+        read_only: Some(true),
+        ..Mount::default()
+    };
+    let mut mounts = vec![bind(&supervisor.door, DOOR)];
+    let program = match supervisor.mode {
+        DockerSupervisor::Mount => {
+            mounts.push(bind(&supervisor.binary, BINARY));
+            BINARY
+        }
+        DockerSupervisor::Image | DockerSupervisor::Off => "parhelia",
+    };
+    let entrypoint = [program, "supervise", "--inside", DOOR].map(str::to_owned).to_vec();
+    let mut arguments =
+        vec!["--heartbeat-interval".to_owned(), supervisor.heartbeat_interval_seconds.to_string()];
+    if let Some(seconds) = spec.idle_timeout_seconds {
+        arguments.extend(["--idle-timeout".to_owned(), seconds.to_string()]);
+    }
+    if let Some(session) = &spec.tmux_session {
+        arguments.extend(["--tmux".to_owned(), session.clone()]);
+    }
+    if let Some(cores) = spec.resources.cpu_cores {
+        arguments.extend(["--cpu".to_owned(), cores.to_string()]);
+    }
+    if let Some(memory) = spec.resources.memory_mb {
+        arguments.extend(["--memory".to_owned(), memory.to_string()]);
+    }
+    arguments.push("--".to_owned());
+    arguments.extend(spec.command.iter().cloned());
+    Wrapped { mounts, entrypoint, arguments }
+}
+
+/// The engine knows the exit code, the supervisor why: an idle timeout, a command that is not there. Its record
+/// stays in the ended container. Without one the engine's word stands.
+pub(crate) async fn explain(docker: &Docker, found: &ContainerInspectResponse, sandbox: &mut Sandbox) {
+    let supervised = observe::labels(found).is_some_and(|labels| labels.contains_key(LABEL_SUPERVISOR));
+    let Phase::Exited(exit) = &mut sandbox.phase else { return };
+    let told = matches!(exit.reason, TerminationReason::Completed | TerminationReason::Oom);
+    if !supervised || told {
+        return;
+    }
+    let path = format!("{JOBS_DIRECTORY}/{JOB}/result.json");
+    if let Some(result) = read(docker, &sandbox.sandbox_id, &path).await {
+        exit.reason = result.reason.parse().unwrap_or(exit.reason);
+        exit.message = result.message.or(result.signal).or(exit.message.take());
+    }
+}
+
+async fn read(docker: &Docker, id: &str, path: &str) -> Option<JobResult> {
+    let options = DownloadFromContainerOptionsBuilder::default().path(path).build();
+    let mut stream = std::pin::pin!(docker.download_from_container(id, Some(options)));
+    let mut archive = Vec::new();
+    while let Some(piece) = stream.next().await {
+        archive.extend_from_slice(&piece.ok()?);
+        if archive.len() > LARGEST_RESULT_BYTES {
+            return None;
+        }
+    }
+    serde_json::from_slice(only_file(&archive)?).ok()
+}
+
+/// The content of the one file of an archive.
+fn only_file(archive: &[u8]) -> Option<&[u8]> {
+    let size = std::str::from_utf8(archive.get(124..135)?).ok()?;
+    let size = usize::from_str_radix(size.trim_matches(['\0', ' ']), 8).ok()?;
+    archive.get(512..512usize.checked_add(size)?)
+}

@@ -1,0 +1,63 @@
+//! Brings the signs of life that providers see themselves to the same intake as everybody's heartbeats. It owns
+//! nothing and decides nothing: who is alive is the health loop's to say.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parhelia_core::heartbeat::Sample;
+use parhelia_core::ids::ContainerId;
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+use super::driver::Ended;
+use super::stopped;
+use crate::service::{ProviderHandle, Service};
+
+pub async fn run(service: Arc<Service>, mut shutdown: watch::Receiver<bool>) -> Ended {
+    let period = Duration::from_secs(service.config.health.heartbeat_interval_seconds);
+    loop {
+        let asked = async {
+            futures::future::join_all(service.providers.values().map(|handle| look(&service, handle))).await
+        };
+        tokio::select! {
+            () = stopped(&mut shutdown) => return Ended::Shutdown,
+            _ = asked => {}
+        }
+        tokio::select! {
+            () = stopped(&mut shutdown) => return Ended::Shutdown,
+            () = tokio::time::sleep(period) => {}
+        }
+    }
+}
+
+async fn look(service: &Service, handle: &ProviderHandle) {
+    let provider = handle.provider.name();
+    let patience = Duration::from_secs(service.config.reconciler.provider_timeout_seconds);
+    let vitals = match tokio::time::timeout(patience, handle.provider.vitals()).await {
+        Ok(Ok(vitals)) if vitals.is_empty() => return,
+        Ok(Ok(vitals)) => vitals,
+        // The reconciler says that it is away; here that is nobody's heartbeat, and nothing else.
+        Ok(Err(error)) => return debug!(provider, %error, "no signs of life could be had"),
+        Err(_) => return debug!(provider, "no signs of life in time"),
+    };
+    // By the provider's id: a sandbox may carry the tag of another's row, and those of other instances have none.
+    let rows = match service.store.tracked(provider).await {
+        Ok(rows) => rows,
+        Err(error) => return warn!(provider, %error, "signs of life could not be attributed"),
+    };
+    let ours: HashMap<String, ContainerId> =
+        rows.into_iter().filter_map(|row| Some((row.sandbox_id?, row.id))).collect();
+    let samples: Vec<Sample> = vitals
+        .into_iter()
+        .filter_map(|vital| {
+            let container_id = ours.get(&vital.sandbox_id)?.clone();
+            Some(Sample { container_id, ..vital.sample })
+        })
+        .collect();
+    for batch in samples.chunks(service.config.server.max_batch.max(1) as usize) {
+        if let Err(error) = service.heartbeats(batch.to_vec()).await {
+            warn!(provider, %error, "signs of life could not be kept");
+        }
+    }
+}
