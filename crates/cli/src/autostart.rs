@@ -34,6 +34,14 @@ pub(crate) struct Autostart {
 impl Autostart {
     /// Returns when `is_ready` says so.
     pub(crate) async fn run(&self, clock: &SystemClock, is_ready: impl AsyncFn() -> bool) -> Result<()> {
+        if std::env::var_os("PARHELIA_JOB_ID").is_some() {
+            // Everything that a sandbox starts ends with it, and so would that server and all of its jobs.
+            return Err(CliError::failure(
+                "no_server",
+                "no server is running, and none is started from inside a sandbox: it would end with it",
+            )
+            .fix("run 'parhelia up' (or any parhelia command) outside of the sandbox"));
+        }
         make_home(&self.home)?;
         let log_path = self.home.join("server.log");
         let log_begins_at = std::fs::metadata(&log_path).map_or(0, |meta| meta.len());

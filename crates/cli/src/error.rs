@@ -171,8 +171,10 @@ impl Transport {
                 format!("the connection to {place} broke before the answer came ({why}); the request may have been carried out"),
             )
             .fix("look with 'parhelia containers' before you repeat it"),
-            Self::TimedOut => CliError::timeout(format!("{place} did not answer in time"))
-                .fix("try again; 'parhelia -v …' shows more"),
+            Self::TimedOut => CliError::timeout(format!(
+                "{place} did not answer in time; the request may have been carried out"
+            ))
+            .fix("look with 'parhelia containers' before you repeat it"),
             Self::Unreachable(why) => CliError::failure("unreachable", format!("cannot reach {place}: {why}"))
                 .fix("check the address and the network"),
         }

@@ -3,6 +3,7 @@
 
 mod args;
 mod autostart;
+mod bench;
 mod client;
 mod commands;
 mod context;

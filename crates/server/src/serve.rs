@@ -80,6 +80,10 @@ pub enum ServeError {
     BadAddress { text: String },
     #[error("cannot prepare the process provider in {home}: {reason}")]
     Process { home: PathBuf, reason: String },
+    #[error(
+        "a control loop failed ({0}), and without it nothing is watched: this server has stopped; start it again"
+    )]
+    LoopFailed(String),
     #[error("another server has taken over; this one has stopped and written nothing more")]
     Fenced,
 }
@@ -123,11 +127,11 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         config: Arc::new(options.config.clone()),
         clock: clock.clone(),
         entropy: entropy.clone(),
+        observer: Arc::new(Observer::new(clock.clone())),
     };
     let (stop, stopping) = watch::channel(false);
-    let observer = Arc::new(Observer::new(clock.clone()));
     let mut loops = JoinSet::new();
-    let (handles, lead) = start_loops(&options, &home, &context, &observer, &stopping, &mut loops)?;
+    let (handles, lead) = start_loops(&options, &home, &context, &stopping, &mut loops)?;
     let info = ServerInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance_id: led.instance_id.clone(),
@@ -148,7 +152,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         clock.clone(),
         entropy,
         led.instance_id.clone(),
-        observer,
+        context.observer.clone(),
         lead,
         stopping.clone(),
     ));
@@ -166,18 +170,23 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         instance_id: led.instance_id,
     });
 
-    let fenced = wait_for_end(&options, &service, &ring, &mut loops).await;
+    let trouble = wait_for_end(&options, &service, &ring, &mut loops).await;
     let _ = stop.send(true);
     finish(doors, loops).await;
-    let ended = end(&store, &led.fence, fenced, clock.as_ref()).await;
+    let ended = end(&store, &led.fence, trouble, clock.as_ref()).await;
     // Our own socket file, and the last thing to go: without it the server has ended. The lock is still ours.
     let _ = fs::remove_file(home.socket());
     ended
 }
 
-async fn end(store: &Store, fence: &Fence, fenced: bool, clock: &dyn Clock) -> Result<(), ServeError> {
-    if fenced {
-        return Err(ServeError::Fenced);
+async fn end(
+    store: &Store,
+    fence: &Fence,
+    trouble: Option<ServeError>,
+    clock: &dyn Clock,
+) -> Result<(), ServeError> {
+    if let Some(trouble) = trouble {
+        return Err(trouble);
     }
     let event =
         NewEvent::new(EventType::ServerStopped, Source::System, "Server stopped; the sandboxes go on")
@@ -297,7 +306,6 @@ fn start_loops(
     options: &ServeOptions,
     home: &Home,
     context: &Context,
-    observer: &Arc<Observer>,
     stopping: &watch::Receiver<bool>,
     loops: &mut JoinSet<Ended>,
 ) -> Result<(BTreeMap<String, ProviderHandle>, Lead), ServeError> {
@@ -339,8 +347,7 @@ fn start_loops(
     loops.spawn(lease::run(context.clone(), seat.is_none(), stopping.clone()));
     let (lead, held) = watch::channel(seat.is_none().then(|| context.fence.clone()));
     let fenced = Arc::new(Notify::new());
-    let leading =
-        Leading { context: context.clone(), observer: observer.clone(), queues, fenced: fenced.clone() };
+    let leading = Leading { context: context.clone(), queues, fenced: fenced.clone() };
     match seat {
         Some(seat) => {
             let election =
@@ -356,7 +363,6 @@ fn start_loops(
 /// The loops that there is one of, run by the leader.
 struct Leading {
     context: Context,
-    observer: Arc<Observer>,
     queues: Vec<(Arc<dyn Provider>, SharedQueue)>,
     fenced: Arc<Notify>,
 }
@@ -368,7 +374,7 @@ impl Leading {
             let reconciler = Reconciler::new(context.clone(), provider.clone());
             loops.spawn(driver::reconcile(context.clone(), reconciler, queue.clone(), stopping.clone()));
         }
-        loops.spawn(HealthLoop::new(context.clone(), self.observer.clone()).run(stopping.clone()));
+        loops.spawn(HealthLoop::new(context.clone()).run(stopping.clone()));
         loops.spawn(retention::run(context, stopping.clone()));
     }
 
@@ -378,7 +384,8 @@ impl Leading {
             let mut loops = JoinSet::new();
             let fence = lead.borrow_and_update().clone();
             if let Some(fence) = &fence {
-                self.observer.restart();
+                // While another led, nobody watched here, and that must age nobody (contract 11).
+                self.context.observer.was_away();
                 self.start(fence, &stopping, &mut loops);
             }
             tokio::select! {
@@ -459,13 +466,13 @@ fn open_doors(
     doors
 }
 
-/// True when the lead was lost.
+/// Gives the reason when it is not an ordinary end.
 async fn wait_for_end(
     options: &ServeOptions,
     service: &Service,
     ring: &Notify,
     loops: &mut JoinSet<Ended>,
-) -> bool {
+) -> Option<ServeError> {
     let mut terminate = signal(SignalKind::terminate()).ok();
     let terminated = async {
         match &mut terminate {
@@ -474,15 +481,18 @@ async fn wait_for_end(
         }
     };
     tokio::select! {
-        _ = tokio::signal::ctrl_c() => false,
-        () = terminated => false,
-        () = ring.notified() => false,
-        () = idle(options, service) => false,
+        _ = tokio::signal::ctrl_c() => None,
+        () = terminated => None,
+        () = ring.notified() => None,
+        () = idle(options, service) => None,
         ended = loops.join_next() => {
             // No loop ends by itself: either the lead is lost, or it panicked. Both mean: stop, and let the
             // next server start afresh from the store.
             error!(?ended, "a control loop has ended");
-            matches!(ended, Some(Ok(Ended::Fenced)))
+            match ended {
+                Some(Ok(Ended::Fenced)) => Some(ServeError::Fenced),
+                other => Some(ServeError::LoopFailed(format!("{other:?}"))),
+            }
         }
     }
 }

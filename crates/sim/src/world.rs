@@ -17,6 +17,7 @@ use parhelia_providers::fake::{
 };
 use parhelia_server::entropy::Entropy;
 use parhelia_server::loops::Context;
+use parhelia_server::loops::health::Observer;
 use parhelia_server::loops::reconciler::Reconciler;
 use parhelia_store::{EventFilter, Fence, NewContainer, Owner, Store, StoreError, sqlite};
 
@@ -251,7 +252,10 @@ impl Sim {
         let id = active[self.dice.roll(active.len() as u64) as usize].id.clone();
         let event = NewEvent::new(EventType::StopRequested, Source::User, "unwanted").container(&id);
         let now = self.clock.now();
-        self.store.desire_termination(&id, "sim", TerminationReason::Manual, 10, now, event).await.map(drop)
+        self.store
+            .desire_termination(None, &id, "sim", TerminationReason::Manual, 10, now, event)
+            .await
+            .map(drop)
     }
 
     fn one_exits(&mut self) {
@@ -439,6 +443,7 @@ fn reconciler(
         config: config.clone(),
         clock: clock.clone(),
         entropy: dice.clone(),
+        observer: Arc::new(Observer::new(clock.clone())),
     };
     let provider =
         MortalProvider { inner: Arc::new(provider.clone()), failure_is_absence: settings.failure_is_absence };

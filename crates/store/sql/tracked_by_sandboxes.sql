@@ -1,7 +1,7 @@
 -- The same columns by the provider's ids, terminated rows too. 100 at a time, missing ones are NULL.
 SELECT id, provider_identity, sandbox_id, task_id, state, created_at, started_at, terminated_at, exit_code,
        termination_reason, suspected_at, desired, desired_at, desired_reason, stop_grace_seconds,
-       stop_seen_at, stop_confirmed_at, stop_attempts, stop_attempted_at, stop_error, create_attempts,
+       stop_seen_at, stopping_at, stop_confirmed_at, stop_attempts, stop_attempted_at, stop_error, create_attempts,
        create_attempted_at, last_heartbeat_at, silent_alerted_at, health_status, keep, region,
        cpu_cores, memory_mb, gpu_type, cost_accrued_usd, cost_rate_per_hour, cost_source
 FROM containers

@@ -113,17 +113,36 @@ impl Store {
     }
 
     /// Reads every row of a query, each turned into a `T` where the database has it.
+    /// Every row that can be read. One that cannot is named in the log and left out: the rest must work.
     pub(crate) async fn query<T: Send + 'static>(
         &self,
         sql: &'static sql::Sql,
         params: Vec<Value>,
         map: fn(&mut Columns<'_>) -> Result<T>,
     ) -> Result<Vec<T>> {
+        let rows = self.read_rows(sql, params, map).await?;
+        Ok(rows.into_iter().filter_map(|row| row.inspect_err(|e| tracing::error!("{e}")).ok()).collect())
+    }
+
+    async fn read_rows<T: Send + 'static>(
+        &self,
+        sql: &'static sql::Sql,
+        params: Vec<Value>,
+        map: fn(&mut Columns<'_>) -> Result<T>,
+    ) -> Result<Vec<Result<T>>> {
         let (found, answer) = oneshot::channel();
         let take: Take = Box::new(move |rows| {
             let mut all = Vec::new();
             while let Some(cells) = rows.next()? {
-                all.push(map(&mut Columns::new(cells, sql.name))?);
+                match map(&mut Columns::new(cells, sql.name)) {
+                    Err(StoreError::Unreadable { query, column, detail }) => {
+                        let row = cells.text(0).ok().flatten().unwrap_or("?").to_owned();
+                        let detail = format!("{detail} (row {row})");
+                        all.push(Err(StoreError::Unreadable { query, column, detail }));
+                    }
+                    Err(other) => return Err(other),
+                    readable => all.push(readable),
+                }
             }
             // Nobody waits any more: nothing is lost but the answer.
             let _ = found.send(all);
@@ -139,6 +158,7 @@ impl Store {
         params: Vec<Value>,
         map: fn(&mut Columns<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
-        Ok(self.query(sql, params, map).await?.into_iter().next())
+        // Strict: one that cannot be read is not one that does not exist.
+        self.read_rows(sql, params, map).await?.into_iter().next().transpose()
     }
 }

@@ -203,6 +203,7 @@ pub(crate) fn tracked(c: &mut Columns<'_>) -> Result<Tracked> {
         desired_reason: c.word_opt()?,
         stop_grace_seconds: c.int_opt()?,
         stop_seen_at: c.time_opt()?,
+        stopping_at: c.time_opt()?,
         stop_confirmed_at: c.time_opt()?,
         stop_attempts: c.int()?,
         stop_attempted_at: c.time_opt()?,

@@ -81,6 +81,7 @@ statements! {
     ALERT_SILENT = "alert_silent",
     APPLY_HEALTH = "apply_health",
     CLAIM_CREATE = "claim_create",
+    STILL_WANTED = "still_wanted",
     CONTAINER = "container",
     CONTAINER_BY_SANDBOX = "container_by_sandbox",
     CONTAINER_COUNTS = "container_counts",

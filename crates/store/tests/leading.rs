@@ -81,7 +81,7 @@ async fn foreign_sandboxes_are_shown_and_adopted_whole() {
         assert_eq!((shown[0].first_seen_at, shown[0].last_seen_at), (at(5), at(9)));
         assert_eq!((shown[0].container_id.clone(), shown[0].region.as_deref()), (cid(1), Some("eu")));
         assert!(s.foreign(None, Some("inst-3")).await.unwrap().is_empty());
-        assert_eq!(s.known_foreign("docker").await.unwrap().len(), 2);
+        assert_eq!(s.known_foreign("docker", "engine-1").await.unwrap().len(), 2);
         let listed = s.instances().await.unwrap();
         assert_eq!(
             listed.iter().map(|i| (i.id.as_str(), i.foreign_alive)).collect::<Vec<_>>(),
@@ -107,11 +107,11 @@ async fn foreign_sandboxes_are_shown_and_adopted_whole() {
             s.adopt_instance("inst-2", "alice", broken, adopted(), at(10)).await.unwrap_err().is_conflict()
         );
         assert_eq!(s.our_instances().await.unwrap().len(), 1);
-        assert_eq!(s.known_foreign("docker").await.unwrap().len(), 2);
+        assert_eq!(s.known_foreign("docker", "engine-1").await.unwrap().len(), 2);
 
         s.adopt_instance("inst-2", "alice", rows(), adopted(), at(10)).await.unwrap();
         assert_eq!(s.our_instances().await.unwrap().len(), 2);
-        assert!(s.known_foreign("docker").await.unwrap().is_empty());
+        assert!(s.known_foreign("docker", "engine-1").await.unwrap().is_empty());
         assert_eq!(s.live_count().await.unwrap(), 2);
         let taken = &s.instances().await.unwrap()[1];
         assert_eq!((taken.adopted_at, taken.adopted_by.as_deref()), (Some(at(10)), Some("alice")));

@@ -114,7 +114,10 @@ async fn an_attempt_to_create_is_claimed_once() {
 
         // No longer wanted: the intent is not carried out any more.
         let asked = event(EventType::StopRequested);
-        w.store.desire_termination(&other, "me", TerminationReason::Manual, 5, at(5), asked).await.unwrap();
+        w.store
+            .desire_termination(None, &other, "me", TerminationReason::Manual, 5, at(5), asked)
+            .await
+            .unwrap();
         assert!(
             w.store.claim_create(&w.fence, &other, 0, "engine-1", at(6)).await.unwrap_err().is_conflict()
         );
@@ -204,7 +207,7 @@ async fn wanting_it_gone_is_told_once_and_can_only_become_more_urgent() {
         let ask = async |grace: i64, t: i64| {
             let told = about(EventType::StopRequested, &id);
             w.store
-                .desire_termination(&id, "alice", TerminationReason::Manual, grace, at(t), told)
+                .desire_termination(None, &id, "alice", TerminationReason::Manual, grace, at(t), told)
                 .await
                 .unwrap()
         };
@@ -223,8 +226,10 @@ async fn wanting_it_gone_is_told_once_and_can_only_become_more_urgent() {
         w.terminate(&id).await;
         assert_eq!(ask(0, 60).await, DesireOutcome::AlreadyTerminated);
         let told = event(EventType::StopRequested);
-        let nobody =
-            w.store.desire_termination(&cid(9), "alice", TerminationReason::Manual, 1, at(61), told).await;
+        let nobody = w
+            .store
+            .desire_termination(None, &cid(9), "alice", TerminationReason::Manual, 1, at(61), told)
+            .await;
         assert_eq!(nobody.unwrap(), DesireOutcome::NotFound);
         assert_eq!(w.told().await.len(), 1);
     }

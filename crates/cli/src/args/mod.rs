@@ -172,6 +172,21 @@ Examples:
     /// Print the version of this program
     Version(VersionArgs),
 
+    /// Measure what it costs on this machine, each figure beside the limit measured in the same run
+    #[command(after_help = "\
+Examples:
+  parhelia bench
+  parhelia bench --dir /var/tmp -o json     on the file system that matters to you")]
+    Bench {
+        /// Where to work (a directory of its own is made there, and removed); default: the temporary directory
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+
+        /// Small numbers: shows that it works, measures little
+        #[arg(long)]
+        quick: bool,
+    },
+
     /// Print a completion script for a shell
     #[command(after_help = "\
 Examples:

@@ -34,6 +34,9 @@ impl Outcome {
     }
 }
 
+/// Ids in one request.
+const PORTION: usize = 16;
+
 pub(super) async fn run(ctx: &Context, args: CleanupArgs) -> Result<()> {
     let kind = if args.orphans { CleanupKind::Orphans } else { CleanupKind::Dead };
     let noun = if args.orphans { "orphan" } else { "dead container" };
@@ -64,8 +67,13 @@ pub(super) async fn run(ctx: &Context, args: CleanupArgs) -> Result<()> {
     }
     let ids: Vec<ContainerId> = candidates.iter().map(|view| view.record.id.clone()).collect();
     ctx.if_interrupted("no longer waiting; the server goes on with what was requested");
-    let act = CleanupRequest { kind, older_than_seconds, ids: Some(ids) };
-    let report: CleanupReport = client.post_again("/cleanup", &act).await?;
+    // In portions that the server asks its providers about at once, so that no answer takes for ever.
+    let mut report = CleanupReport { candidates: Vec::new(), outcomes: Vec::new() };
+    for portion in ids.chunks(PORTION) {
+        let act = CleanupRequest { kind, older_than_seconds, ids: Some(portion.to_vec()) };
+        let part: CleanupReport = client.post_again("/cleanup", &act).await?;
+        report.outcomes.extend(part.outcomes);
+    }
     let outcomes = settle(ctx, &client, report, args.timeout).await?;
     tell(ctx, &outcomes)
 }

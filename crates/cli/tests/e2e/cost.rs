@@ -107,7 +107,8 @@ fn what_ended_during_an_outage_cost_until_its_true_end() {
 fn local_processes_cost_nothing_unless_a_price_says_so() {
     let world = FakeWorld::new();
     let fake = "[[prices]]\nprovider = 'fake'\neffective_from = '2020-01-01T00:00:00Z'\ncpu_core_second = 0.0001\n\
-                memory_gib_second = 0.00001\ngpu_second = { H100 = 0.001 }\ndefault_cpu_cores = 0.5\n";
+                memory_gib_second = 0.00001\ngpu_second = { H100 = 0.001 }\ndefault_cpu_cores = 0.5\n\
+                default_memory_mb = 2048\n";
     let home = Home::with_config(&format!("{}{fake}", world.line()));
     let _server = home.up(&[]);
     let local = home.start(&["--cpu", "4", "--memory", "8g"], &["sleep", "600"]);
@@ -120,5 +121,8 @@ fn local_processes_cost_nothing_unless_a_price_says_so() {
     assert!((rate - 3600.0 * (2.0 * 0.0001 + 4.0 * 0.00001 + 0.001)).abs() < 1e-9, "{rate}");
     let plain = home.start(&["--provider", "fake"], &["agent"]);
     let rate = figure(&home.container(&plain), "cost_rate_per_hour");
-    assert!((rate - 3600.0 * 0.5 * 0.0001).abs() < 1e-9, "what it is billed for by default: {rate}");
+    assert!(
+        (rate - 3600.0 * (0.5 * 0.0001 + 2.0 * 0.00001)).abs() < 1e-9,
+        "what it is billed for by default: {rate}"
+    );
 }

@@ -132,8 +132,13 @@ impl Home {
 
     /// `parhelia up` in the foreground of its own process, ready.
     pub(crate) fn up(&self, args: &[&str]) -> Server {
-        let server = self.up_at_once(args);
-        self.until_ready();
+        let mut server = self.up_at_once(args);
+        eventually("the server is ready", || {
+            if let Some(code) = server.has_ended() {
+                panic!("the server has ended with {code}: {}", self.log());
+            }
+            self.try_http("GET", "/readyz", None).filter(|(status, _)| *status == 200)
+        });
         server
     }
 
@@ -144,12 +149,6 @@ impl Home {
         let mut command = self.command(&[&["up"], args].concat());
         let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         Server { child }
-    }
-
-    pub(crate) fn until_ready(&self) {
-        eventually("the server is ready", || {
-            self.try_http("GET", "/readyz", None).filter(|(status, _)| *status == 200)
-        });
     }
 
     pub(crate) fn log(&self) -> String {
@@ -250,14 +249,23 @@ fn unchunk(mut body: &str) -> String {
 }
 
 impl Drop for Home {
-    /// Ends whatever the test left: the server by its door, each supervisor by its stop file.
+    /// Ends whatever the test left: a server, every supervisor, and everything that they started. A stop file
+    /// would not do: the directory is gone before anybody reads it.
     fn drop(&mut self) {
-        let _ = self.try_http("POST", "/api/v1/server/shutdown", None);
-        let jobs = self.path().join("jobs");
-        for entry in std::fs::read_dir(&jobs).into_iter().flatten().flatten() {
-            if !entry.path().join("result.json").exists() {
-                let _ = std::fs::write(entry.path().join(".stop"), r#"{"graceSeconds":0}"#);
+        let mut marks = vec![format!("PARHELIA_HOME={}", self.path().display())];
+        for entry in std::fs::read_dir(self.path().join("jobs")).into_iter().flatten().flatten() {
+            marks.push(format!("PARHELIA_SUPERVISES={}", entry.file_name().to_string_lossy()));
+        }
+        // Again for what was being started during the look; bounded, because a drop must end.
+        for _ in 0..50 {
+            let left = processes_with_any(&marks);
+            if left.is_empty() {
+                return;
             }
+            for one in left {
+                let _ = rustix::process::kill_process(one, rustix::process::Signal::KILL);
+            }
+            sleep(Duration::from_millis(20));
         }
     }
 }
@@ -351,13 +359,17 @@ impl Home {
 
 /// The live processes whose environment has `variable`, by the numbers that they have at this moment.
 pub(crate) fn processes_with(variable: &str) -> Vec<rustix::process::Pid> {
-    let wanted = variable.as_bytes();
+    processes_with_any(&[variable.to_owned()])
+}
+
+fn processes_with_any(variables: &[String]) -> Vec<rustix::process::Pid> {
+    let wanted = |entry: &[u8]| variables.iter().any(|v| v.as_bytes() == entry);
     std::fs::read_dir("/proc")
         .unwrap()
         .flatten()
         .filter(|entry| {
             let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-            environ.split(|b| *b == 0).any(|v| v == wanted)
+            environ.split(|b| *b == 0).any(wanted)
         })
         .filter_map(|entry| rustix::process::Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
         .collect()

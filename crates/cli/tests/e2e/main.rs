@@ -6,7 +6,9 @@
 mod harness;
 
 mod api_input;
+mod bench;
 mod cost;
+mod disk;
 mod first_steps;
 mod health;
 mod incident;
@@ -18,3 +20,4 @@ mod recovery;
 mod screens;
 mod server_life;
 mod supervisor;
+mod wiring;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::harness::{FakeWorld, Home, alive_with, eventually, signal_supervisor, text};
 
 const QUICK: &str = "[health]\nheartbeat_interval_seconds = 1\ncheck_interval_seconds = 1\n\
-                     degraded_after_seconds = 1\ndead_after_seconds = 600\nresumption_window_seconds = 0\n";
+                     degraded_after_seconds = 2\ndead_after_seconds = 600\nresumption_window_seconds = 0\n";
 
 fn ended_for(home: &Home, id: &str, reason: &str) -> Value {
     let ended = home.until_seen(id, "state", "terminated");
@@ -22,7 +22,7 @@ fn ended_for(home: &Home, id: &str, reason: &str) -> Value {
 fn the_stale_are_ended_only_when_configured_and_never_the_kept() {
     let world = FakeWorld::new();
     let config = |on: bool| {
-        let reconciler = "[reconciler]\npoll_interval_seconds = 1\nstale_threshold_seconds = 2\n";
+        let reconciler = "[reconciler]\npoll_interval_seconds = 1\nstale_threshold_seconds = 6\n";
         format!("{}{QUICK}{reconciler}auto_terminate_stale = {on}\n", world.line())
     };
     let home = Home::with_config(&config(false));
@@ -87,7 +87,10 @@ fn orphans_are_ended_by_themselves_only_when_configured() {
 #[test]
 fn hours_of_silence_are_alerted_and_ended() {
     // 0.002 h are 7 s.
-    let config = format!("{QUICK}[reconciler]\npoll_interval_seconds = 1\nmax_silent_hours = 0.002\n");
+    // Ended for it is only whom the ladder calls dead too: the persisted times alone are a wall clock's.
+    let quick = QUICK.replace("dead_after_seconds = 600", "dead_after_seconds = 6");
+    let reconciler = "poll_interval_seconds = 1\nstale_threshold_seconds = 4\nmax_silent_hours = 0.002\n";
+    let config = format!("{quick}[reconciler]\n{reconciler}");
     let home = Home::with_config(&config);
     let _server = home.up(&[]);
     let silent = home.start(&[], &["sleep", "600"]);

@@ -126,6 +126,26 @@ fn a_jobs_directory_that_is_away_proves_nothing() {
 }
 
 #[test]
+fn a_sandbox_that_lost_its_directory_is_not_taken_for_ended() {
+    let home = Home::with_config("[reconciler]\npoll_interval_seconds = 1\n");
+    let _server = home.up(&[]);
+    let id = home.start(&[], &["sh", "-c", "setsid sleep 1000 & wait"]);
+    eventually("its tree is there", || (tree_of(&id) == 2).then_some(()));
+    // Its supervisor still writes there from time to time: a removal may meet a new file.
+    let job = home.job_dir(&home.seen(&id));
+    eventually("the directory is gone", || std::fs::remove_dir_all(&job).is_ok().then_some(()));
+    for _ in 0..3 {
+        home.reconcile();
+        assert_eq!((text(&home.seen(&id), "state"), tree_of(&id)), ("running", 2));
+    }
+    let status = home.json(&["reconciler", "status"]);
+    let waiting = status["providers"][0]["last_cycle"]["waiting"].to_string();
+    assert!(waiting.contains("2 of its processes still run"), "{status}");
+    home.ok(&["containers", "terminate", &id, "--yes"]);
+    assert_eq!((text(&home.seen(&id), "termination_reason"), tree_of(&id)), ("manual", 0));
+}
+
+#[test]
 fn one_corrupt_job_is_set_aside_and_the_rest_goes_on() {
     let home = Home::with_config("[reconciler]\npoll_interval_seconds = 1\n");
     let server = home.up(&[]);

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{Action, Inspected, Observed, Plan, Tracked, View, Waiting, row, stop};
+use super::{Action, Inspected, Observed, Plan, Tracked, View, Waiting, row};
 use crate::event::{EventType, NewEvent, Source};
 use crate::sandbox::{Exit, Listing};
 use crate::state::{ContainerState, Desired, TerminationReason};
@@ -39,7 +39,7 @@ pub(super) fn plan(
             never_asked(row, now, plan);
         } else if !listing.complete {
             plan.wait(&row.id, "the listing was incomplete; absence from it means nothing");
-            stop::unseen(row, now, plan);
+            row::unseen(view, row, now, plan);
         } else {
             vanished.push(row);
         }
@@ -64,7 +64,7 @@ pub(super) fn plan(
             Some(Inspected::Present(sandbox)) => row::plan(view, row, sandbox, &listing.identity, now, plan),
             Some(Inspected::Unknown { why }) => {
                 plan.wait(&row.id, format!("not listed, and could not be inspected: {why}"));
-                stop::unseen(row, now, plan);
+                row::unseen(view, row, now, plan);
             }
             None => {}
         }

@@ -45,6 +45,8 @@ pub struct Tracked {
     pub desired_reason: Option<TerminationReason>,
     pub stop_grace_seconds: Option<i64>,
     pub stop_seen_at: Option<Timestamp>,
+    /// When the provider took the request: its grace runs from here.
+    pub stopping_at: Option<Timestamp>,
     pub stop_confirmed_at: Option<Timestamp>,
     pub stop_attempts: i64,
     pub stop_attempted_at: Option<Timestamp>,

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{Action, Answer, Discovered, Observed, Plan, Tracked, View, Waiting, missing, row, stop};
+use super::{Action, Answer, Discovered, Observed, Plan, Tracked, View, Waiting, missing, row};
 use crate::event::{EventType, NewEvent, Source};
 use crate::ids::ContainerId;
 use crate::sandbox::{Listing, Phase, Sandbox};
@@ -38,7 +38,7 @@ fn unreachable(view: &View<'_>, error: &str, now: Timestamp, plan: &mut Plan) {
     let why = format!("provider {} does not answer ({error}); nothing is concluded from that", view.provider);
     plan.waiting.push(Waiting { id: None, why });
     for row in view.rows {
-        stop::unseen(row, now, plan);
+        row::unseen(view, row, now, plan);
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) fn plan(
             plan.wait(&row.id, format!("the provider cannot say how it is: {why}"));
             if row.desired == Desired::Terminated && row.state.is_active() {
                 stop::plan(row, now, plan);
+            } else {
+                unseen(view, row, now, plan);
             }
         }
         Phase::Starting if row.state == ContainerState::Created => {
@@ -158,12 +160,49 @@ fn policies(view: &View<'_>, row: &Tracked, next: &Observed, now: Timestamp, pla
             format!("No heartbeat for {}s: auto_terminate_stale is on", settings.stale_threshold_seconds);
         return desire(TerminationReason::Stale, 10, message);
     }
+    let Some(silence) = silence(view, row, next.started_at, now, plan) else { return };
+    // The persisted times are the wall clock's, which may have been set, or we may have been away ourselves:
+    // only what this observer has not heard for long enough (the ladder's word) is ended for silence.
+    // (One that never got beyond starting has no place on the ladder.)
+    if !spared && (row.health == Health::Dead || row.state == ContainerState::Created) {
+        let message = format!("No heartbeat persisted for {silence}");
+        plan.actions.push(Action::Desire {
+            id: row.id.clone(),
+            reason: TerminationReason::Silent,
+            grace_seconds: 10,
+            message,
+        });
+        plan.busy = true;
+    }
+}
+
+/// A provider that does not show it says nothing about it: what must end is asked to end all the same, and
+/// a silence is told.
+pub(super) fn unseen(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut Plan) {
+    stop::unseen(row, now, plan);
+    let running =
+        matches!(row.state, ContainerState::Running | ContainerState::Orphaned | ContainerState::Unknown);
+    if running && row.desired == Desired::Running {
+        silence(view, row, row.started_at, now, plan);
+    }
+}
+
+/// Tells, once, of a container without a persisted heartbeat for `max_silent_hours`; gives how long it is.
+/// Whatever the provider says, or does not say: nothing with a price is forgotten.
+pub(super) fn silence(
+    view: &View<'_>,
+    row: &Tracked,
+    started_at: Option<Timestamp>,
+    now: Timestamp,
+    plan: &mut Plan,
+) -> Option<String> {
+    let settings = view.settings;
     // An intent may have waited long for its provider: its silence begins when it could first be heard.
-    let since = [row.last_heartbeat_at, next.started_at, row.suspected_at, row.create_attempted_at];
-    let heard = since.into_iter().flatten().max().unwrap_or(row.created_at);
+    let since = [row.last_heartbeat_at, started_at, row.suspected_at, row.create_attempted_at];
+    let heard = since.into_iter().flatten().max()?.min(now);
     let silent_at = plus_seconds(heard, (settings.max_silent_hours * 3600.0) as i64);
-    if silent_at > now || !resumed {
-        return;
+    if silent_at > now || view.observer_seconds < view.resumption_seconds {
+        return None;
     }
     let silence = human_age(seconds_between(heard, now));
     if row.silent_alerted_at.is_none_or(|at| at < heard) {
@@ -178,16 +217,7 @@ fn policies(view: &View<'_>, row: &Tracked, next: &Observed, now: Timestamp, pla
             .details(json!({ "silent_seconds": seconds_between(heard, now), "keep": row.keep }));
         plan.actions.push(Action::AlertSilent { id: row.id.clone(), event });
     }
-    if !spared {
-        let message = format!("No heartbeat persisted for {silence}");
-        plan.actions.push(Action::Desire {
-            id: row.id.clone(),
-            reason: TerminationReason::Silent,
-            grace_seconds: 10,
-            message,
-        });
-        plan.busy = true;
-    }
+    Some(silence)
 }
 
 /// It has ended: for certain, by the provider's word.

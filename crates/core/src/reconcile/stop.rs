@@ -14,17 +14,24 @@ const MARGIN_SECONDS: i64 = 2;
 pub(super) fn plan(row: &Tracked, now: Timestamp, plan: &mut Plan) {
     plan.busy = true;
     let grace = row.stop_grace_seconds.unwrap_or(DEFAULT_GRACE_SECONDS).max(0);
-    let asked_at = row.desired_at.unwrap_or(now);
-    let (next_at, grace_seconds) = match (row.stop_attempts, row.stop_attempted_at) {
-        (0, _) | (_, None) => (now, grace),
-        // The clock was set back since: ask again, as politely as the first time.
-        (_, Some(tried_at)) if tried_at > now => (now, grace),
-        (n, Some(tried_at)) if row.stop_error.is_some() => {
-            (plus_seconds(tried_at, pause(n)), left(asked_at, grace, now))
+    let (next_at, grace_seconds) = match (row.stop_attempted_at, row.stopping_at) {
+        // Never asked; or the clock was set back since: ask, as politely as the first time.
+        (None, _) => (now, grace),
+        (Some(tried_at), _) if tried_at > now => (now, grace),
+        // Asked, and never taken: refused, or we died in between. It does not know yet that it has to end.
+        (Some(tried_at), None) if row.stop_error.is_some() => {
+            (plus_seconds(tried_at, pause(row.stop_attempts)), grace)
         }
-        // Its grace began when it was told; a later request may have shortened it.
-        (1, Some(tried_at)) => (plus_seconds(tried_at, grace + MARGIN_SECONDS), 0),
-        (n, Some(tried_at)) => (plus_seconds(tried_at, pause(n)), 0),
+        (Some(_), None) => (now, grace),
+        // Its grace began when the request was taken; a later wish may have shortened it.
+        (Some(tried_at), Some(taken_at)) => {
+            let patience = plus_seconds(taken_at.min(tried_at), grace + MARGIN_SECONDS);
+            let again = plus_seconds(
+                tried_at,
+                if row.stop_attempts > 1 { pause(row.stop_attempts) } else { MARGIN_SECONDS },
+            );
+            (patience.max(again), 0)
+        }
     };
     if next_at <= now {
         plan.actions.push(Action::Stop {
@@ -50,10 +57,6 @@ pub(super) fn unseen(row: &Tracked, now: Timestamp, out: &mut Plan) {
     if row.desired == Desired::Terminated && !ended && row.sandbox_id.is_some() {
         plan(row, now, out);
     }
-}
-
-fn left(asked_at: Timestamp, grace: i64, now: Timestamp) -> i64 {
-    (seconds_between(now, plus_seconds(asked_at, grace)).ceil() as i64).clamp(0, grace)
 }
 
 fn pause(attempts: i64) -> i64 {

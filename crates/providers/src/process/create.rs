@@ -4,7 +4,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::jobdir::{
-    AliveNote, Durability, JobDir, JobSpec, PROTOCOL, Sentinel, exists, job_id, jobs_dir, read_json,
-    sync_dir, write_json,
+    AliveFile, AliveNote, Durability, JobDir, JobSpec, PROTOCOL, Sentinel, exists, job_id, jobs_dir,
+    read_json, sync_dir, write_json,
 };
 use super::lock::{LockState, query, try_lock};
 use super::{Inner, blocking, host, locked, observe};
@@ -34,10 +34,20 @@ type Ended = oneshot::Receiver<io::Result<std::process::ExitStatus>>;
 pub(crate) async fn create(inner: &Arc<Inner>, spec: &SandboxSpec) -> Result<Sandbox, CreateError> {
     validate(spec).map_err(CreateError::Rejected)?;
     let job = job_id(&spec.container_id);
-    let _under_way = UnderWay::begin(inner, job)?;
-    let prepared = {
+    // Goes with the work: a create that was given up by its caller is under way until its thread is back.
+    let under_way = UnderWay::begin(inner, job)?;
+    // A step of its own: where a dead mount holds it up until nobody waits any more, nothing is started.
+    let under_way = {
+        let workdir = spec.workdir.clone();
+        blocking(inner, CreateError::Unknown, move |_| {
+            find_workdir(workdir.as_deref()).map_err(CreateError::Rejected)?;
+            Ok(under_way)
+        })
+        .await?
+    };
+    let (prepared, _under_way) = {
         let spec = spec.clone();
-        blocking(inner, CreateError::Unknown, move |inner| start(inner, job, &spec)).await?
+        blocking(inner, CreateError::Unknown, move |inner| Ok((start(inner, job, &spec)?, under_way))).await?
     };
     if let Some(ended) = prepared {
         wait_for_start(inner, job, ended).await?;
@@ -80,7 +90,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// What can be known to be wrong before anything is made.
+/// What can be known to be wrong before anything is made, and without touching a file system.
 fn validate(spec: &SandboxSpec) -> Result<(), String> {
     if let Some(image) = &spec.image {
         return Err(format!(
@@ -118,15 +128,22 @@ fn validate(spec: &SandboxSpec) -> Result<(), String> {
             ));
         }
     }
-    if let Some(workdir) = &spec.workdir {
-        if workdir.contains('\0') || !Path::new(workdir).is_absolute() {
-            return Err(format!("the working directory '{workdir}' must be a full path; begin it with /"));
-        }
-        if !Path::new(workdir).is_dir() {
-            return Err(format!("the working directory {workdir} is not there; create it or give another"));
-        }
+    if let Some(workdir) = &spec.workdir
+        && (workdir.contains('\0') || !Path::new(workdir).is_absolute())
+    {
+        return Err(format!("the working directory '{workdir}' must be a full path; begin it with /"));
     }
     Ok(())
+}
+
+/// May wait for ever where the directory is on a server that does not answer.
+fn find_workdir(workdir: Option<&str>) -> Result<(), String> {
+    match workdir {
+        Some(workdir) if !Path::new(workdir).is_dir() => {
+            Err(format!("the working directory {workdir} is not there; create it or give another"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `None` when there is one already that may live or has lived.
@@ -201,6 +218,8 @@ fn locked_alive(inner: &Inner, dir: &JobDir) -> io::Result<File> {
         boot_id: inner.host.boot_id.clone(),
         machine_id: inner.host.machine_id.clone(),
     };
+    let place = file.metadata()?;
+    let note = AliveFile { note, device: Some(place.dev()), inode: Some(place.ino()) };
     let text = serde_json::to_vec(&note).map_err(io::Error::other)?;
     file.set_len(0)?;
     file.rewind()?;
@@ -222,7 +241,7 @@ fn take_over(inner: &Inner, dir: &JobDir, spec: &SandboxSpec) -> Result<Option<F
     match query(dir, &inner.host, &local).map_err(|error| unknown(&error))? {
         LockState::Free { .. } => {}
         LockState::Held => return Ok(None),
-        LockState::Untrusted(why) => return Err(unknown(&why)),
+        LockState::Untrusted(why) | LockState::Elsewhere(why) => return Err(unknown(&why)),
     }
     let alive = locked_alive(inner, dir).map_err(|error| unknown(&error))?;
     // Under the lock nobody else can start it; what came before is visible now.
@@ -365,12 +384,14 @@ mod tests {
             (with(|s| s.command.push("a\0b".into())), "NUL"),
             (with(|s| s.command.push("x".repeat(ARGUMENT_MAX_BYTES))), "128 KiB"),
             (with(|s| s.image = Some("alpine".into())), "docker"),
-            (with(|s| s.workdir = Some("/not/there".into())), "create it"),
             (with(|s| s.workdir = Some("relative".into())), "full path"),
             (with(|s| drop(s.env.insert("A=B".into(), "1".into()))), "'A=B'"),
             (with(|s| drop(s.env.insert("".into(), "1".into()))), "empty"),
         ] {
             assert!(message.contains(part), "{message}");
         }
+        assert_eq!(find_workdir(None), Ok(()));
+        assert_eq!(find_workdir(Some("/")), Ok(()));
+        assert!(find_workdir(Some("/not/there")).unwrap_err().contains("create it"));
     }
 }

@@ -213,6 +213,19 @@ pub struct AliveNote {
     pub machine_id: Option<String>,
 }
 
+/// All of `.alive`: the note, and which file it was written into. A copy of the file names the original.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AliveFile {
+    #[serde(flatten)]
+    pub note: AliveNote,
+    /// Both are missing in the files of older servers.
+    #[serde(default)]
+    pub device: Option<u64>,
+    #[serde(default)]
+    pub inode: Option<u64>,
+}
+
 /// Why a file of a job gave nothing.
 #[derive(Debug, Error)]
 pub enum ReadError {

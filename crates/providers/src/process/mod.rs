@@ -108,11 +108,15 @@ impl Inner {
 
     /// Told to people once, however often it is met.
     pub(crate) fn set_aside(&self, sentence: String) {
-        let mut quarantined = locked(&self.quarantined);
-        if quarantined.said.insert(sentence.clone()) {
+        if self.is_news(sentence.clone()) {
             tracing::warn!("{sentence}");
-            quarantined.sentences.push(sentence);
+            locked(&self.quarantined).sentences.push(sentence);
         }
+    }
+
+    /// True the first time.
+    pub(crate) fn is_news(&self, what: String) -> bool {
+        locked(&self.quarantined).said.insert(what)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is in the jobs directory, and how each job is. Reads only; the sole thing it moves is a directory
 //! that nobody can read any more and nobody lives in.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::jobdir::{JobDir, JobResult, JobSpec, ReadError, Sentinel, exists, jobs_dir, read_json};
 use super::lock::{LockState, query};
+use super::procs::Census;
 use super::{Inner, host, locked, procs};
 use crate::ProviderError;
 use crate::supervise::JOB_VARIABLE;
@@ -74,7 +75,9 @@ pub(crate) fn list(inner: &Inner) -> Result<Listing, ProviderError> {
     if !lost.is_empty() || !corrupt.is_empty() {
         // Counted after the last lock was seen free, or a death in between would go unnoticed.
         let alive = survivors()?;
+        let from = sandboxes.len();
         sandboxes.extend(lost.into_iter().map(|(sandbox, loss)| settle(*sandbox, &loss, &alive)));
+        tell_of_unreadable(inner, &sandboxes[from..], &alive);
         for (job, why) in corrupt {
             set_aside(inner, job, &why, &local, &alive);
         }
@@ -88,16 +91,30 @@ pub(crate) fn inspect(inner: &Inner, job: Uuid) -> Result<Inspection, ProviderEr
     match exists(dir.path()) {
         Ok(true) => {}
         // Only a readable jobs directory can prove an absence; `local` has just looked at it.
-        Ok(false) => return Ok(Inspection::Absent),
+        Ok(false) => return without_directory(&dir, job),
         Err(error) => return Err(unreadable(dir.path(), &error)),
     }
     match look(inner, job, &local) {
         Look::NeverStarted => Ok(Inspection::Absent),
         Look::Seen(sandbox) => Ok(Inspection::Present(sandbox)),
         Look::Lost(sandbox, loss) => {
-            Ok(Inspection::Present(Box::new(settle(*sandbox, &loss, &survivors()?))))
+            let alive = survivors()?;
+            let sandbox = settle(*sandbox, &loss, &alive);
+            tell_of_unreadable(inner, std::slice::from_ref(&sandbox), &alive);
+            Ok(Inspection::Present(Box::new(sandbox)))
         }
         Look::Corrupt(why) | Look::Failed(why) => Err(ProviderError::Unreachable(why)),
+    }
+}
+
+/// Somebody removed its directory. That ends nothing: what still runs is not absent.
+fn without_directory(dir: &JobDir, job: Uuid) -> Result<Inspection, ProviderError> {
+    match survivors()?.of(&job.to_string()) {
+        0 => Ok(Inspection::Absent),
+        left => Err(ProviderError::Unreachable(format!(
+            "{} is gone, and {left} of its processes still run; terminate the container to end them",
+            dir.path().display()
+        ))),
     }
 }
 
@@ -131,8 +148,37 @@ fn jobs_in(jobs: &Path) -> Result<Vec<Uuid>, ProviderError> {
     Ok(found)
 }
 
-fn survivors() -> Result<HashMap<String, usize>, ProviderError> {
-    procs::count_by_environment(JOB_VARIABLE).map_err(|error| ProviderError::Unreachable(error.to_string()))
+fn survivors() -> Result<Census, ProviderError> {
+    procs::census(JOB_VARIABLE).map_err(|error| ProviderError::Unreachable(error.to_string()))
+}
+
+/// A program of this user that does not let itself be read (setuid, or not dumpable) may be left from a lost
+/// job, and nobody can tell. An unrelated one must not keep the job from ending, so people are told, once
+/// per job, and it goes on.
+fn tell_of_unreadable(inner: &Inner, lost: &[Sandbox], alive: &Census) {
+    let now = inner.config.clock.now();
+    let mut unread = 0;
+    let mut jobs = Vec::new();
+    for sandbox in lost {
+        let ended_here =
+            matches!(&sandbox.phase, Phase::Exited(exit) if exit.reason == TerminationReason::SupervisorLost);
+        let Some(began) = sandbox.started_at.or(sandbox.created_at).filter(|_| ended_here) else { continue };
+        let since = alive.unreadable_since(began, now);
+        if since > 0 && inner.is_news(format!("unreadable {}", sandbox.sandbox_id)) {
+            unread = since.max(unread);
+            jobs.push(sandbox.sandbox_id.as_str());
+        }
+    }
+    if jobs.is_empty() {
+        return;
+    }
+    let more = if jobs.len() > 3 { format!(" and {} more", jobs.len() - 3) } else { String::new() };
+    jobs.truncate(3);
+    inner.set_aside(format!(
+        "{unread} processes of this user do not let their environment be read (setuid or protected programs); \
+         one of them may be left from the lost job {}{more}: look with ps, and end by hand what belongs to it",
+        jobs.join(", ")
+    ));
 }
 
 fn look(inner: &Inner, job: Uuid, local: &Result<(), String>) -> Look {
@@ -187,7 +233,7 @@ fn look_closer(
             // The lock says more than the sentinel does.
             Err(_) => sandbox.phase = Phase::Running,
         },
-        LockState::Untrusted(why) => sandbox.phase = Phase::Unknown { why },
+        LockState::Untrusted(why) | LockState::Elsewhere(why) => sandbox.phase = Phase::Unknown { why },
         LockState::Free { rebooted } => {
             let began = exists(&dir.sentinel()).map_err(io(dir.sentinel()))?;
             // An unreadable result proves a start as well as a readable one.
@@ -214,8 +260,8 @@ fn read_result(dir: &JobDir) -> Result<Option<JobResult>, ReadError> {
 }
 
 /// A job without a result whose supervisor is gone, now that the survivors are counted.
-fn settle(mut sandbox: Sandbox, loss: &Loss, alive: &HashMap<String, usize>) -> Sandbox {
-    let left = if loss.rebooted { 0 } else { alive.get(&sandbox.sandbox_id).copied().unwrap_or(0) };
+fn settle(mut sandbox: Sandbox, loss: &Loss, alive: &Census) -> Sandbox {
+    let left = if loss.rebooted { 0 } else { alive.of(&sandbox.sandbox_id) };
     let reason =
         if loss.rebooted { TerminationReason::HostRebooted } else { TerminationReason::SupervisorLost };
     sandbox.phase = if left > 0 {
@@ -269,16 +315,10 @@ fn from_spec(job: Uuid, dir: &JobDir) -> Result<Sandbox, ReadError> {
     })
 }
 
-/// A directory that makes no sense goes to `.quarantine`, unless something of it lives.
-fn set_aside(
-    inner: &Inner,
-    job: Uuid,
-    why: &str,
-    local: &Result<(), String>,
-    alive: &HashMap<String, usize>,
-) {
+/// A directory that makes no sense goes to `.quarantine` when nothing of it lives, for certain.
+fn set_aside(inner: &Inner, job: Uuid, why: &str, local: &Result<(), String>, alive: &Census) {
     let dir = inner.dir(job);
-    let left = alive.get(&job.to_string()).copied().unwrap_or(0);
+    let left = alive.of(&job.to_string());
     match query(&dir, &inner.host, local) {
         Ok(LockState::Held) => {
             inner.set_aside(format!("{why}; it is alive and stays in its place, but cannot be shown"));
@@ -288,11 +328,17 @@ fn set_aside(
             inner.set_aside(format!("{why}; its lock could not be asked either: {error}"));
             return;
         }
-        Ok(_) if left > 0 => {
+        Ok(LockState::Untrusted(doubt) | LockState::Elsewhere(doubt)) => {
+            inner.set_aside(format!(
+                "{why}; it may be alive and stays in its place, but cannot be shown: {doubt}"
+            ));
+            return;
+        }
+        Ok(LockState::Free { .. }) if left > 0 => {
             inner.set_aside(format!("{why}; {left} of its processes still run, so it stays in its place"));
             return;
         }
-        Ok(_) => {}
+        Ok(LockState::Free { .. }) => {}
     }
     let quarantine = jobs_dir(&inner.config.home).join(".quarantine");
     let stamp = inner.config.clock.now().strftime("%Y%m%dT%H%M%S%3fZ").to_string();

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 
+use jiff::{SignedDuration, Timestamp};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// The kernel's number of a live process; meaningless a moment after its end.
@@ -146,18 +147,71 @@ pub(crate) fn with_environment(name: &str, value: &str) -> io::Result<Vec<Proc>>
     Ok(others()?.filter(matching).filter_map(read).filter(|seen| !seen.zombie).collect())
 }
 
-/// How many live processes carry each value of `name`: one look for many jobs.
-pub(crate) fn count_by_environment(name: &str) -> io::Result<HashMap<String, usize>> {
+/// Times of different clocks are compared: what began this close to a job may have begun after it.
+const CLOCK_SLACK: SignedDuration = SignedDuration::from_secs(5);
+
+/// One look at all processes, for many jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Census {
+    by_value: HashMap<String, usize>,
+    /// The ages of those that run for this user and do not let themselves be read.
+    unreadable: Vec<SignedDuration>,
+}
+
+impl Census {
+    /// How many live processes carry this value.
+    pub(crate) fn of(&self, value: &str) -> usize {
+        self.by_value.get(value).copied().unwrap_or(0)
+    }
+
+    /// How many of the unreadable ones began at `began` or later.
+    pub(crate) fn unreadable_since(&self, began: Timestamp, now: Timestamp) -> usize {
+        let longest = now.duration_since(began) + CLOCK_SLACK;
+        self.unreadable.iter().filter(|age| **age <= longest).count()
+    }
+}
+
+/// Counts live processes by the value of `name` that they were started with.
+pub(crate) fn census(name: &str) -> io::Result<Census> {
     let prefix = format!("{name}=").into_bytes();
-    let mut counts = HashMap::new();
+    let own_uid = rustix::process::getuid().as_raw();
+    let mut census = Census::default();
     for proc_no in others()? {
-        let Ok(text) = fs::read(format!("/proc/{proc_no}/environ")) else { continue };
+        let text = match fs::read(format!("/proc/{proc_no}/environ")) {
+            Ok(text) => text,
+            Err(error) => {
+                // Another user's process is never ours; one of this user may be, and does not say.
+                if error.kind() == io::ErrorKind::PermissionDenied && real_uid(proc_no) == Some(own_uid) {
+                    census.unreadable.extend(read(proc_no).filter(|seen| !seen.zombie).and_then(age));
+                }
+                continue;
+            }
+        };
         if let Some(entry) = text.split(|b| *b == 0).find(|entry| entry.starts_with(&prefix)) {
             let value = String::from_utf8_lossy(&entry[prefix.len()..]).into_owned();
-            *counts.entry(value).or_insert(0) += 1;
+            *census.by_value.entry(value).or_insert(0) += 1;
         }
     }
-    Ok(counts)
+    Ok(census)
+}
+
+/// Whoever started it. The owner of `/proc/N` would be root for every protected process.
+fn real_uid(proc_no: i32) -> Option<u32> {
+    let text = fs::read(format!("/proc/{proc_no}/status")).ok()?;
+    parse_real_uid(&String::from_utf8_lossy(&text))
+}
+
+fn parse_real_uid(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// How long ago a process was started.
+fn age(seen: Proc) -> Option<SignedDuration> {
+    let text = fs::read_to_string("/proc/uptime").ok()?;
+    let up: f64 = text.split_ascii_whitespace().next()?.parse().ok()?;
+    let began = seen.started_ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+    SignedDuration::try_from_secs_f64(up - began).ok()
 }
 
 /// Ends a process that was started with `name=value`, checking that again after its descriptor is open.
@@ -179,6 +233,23 @@ mod tests {
             (seen.cpu_ticks, seen.reaped_cpu_ticks, seen.started_ticks, seen.rss_pages),
             (100, 70, 5555, 66)
         );
+    }
+
+    #[test]
+    fn the_unreadable_count_only_for_what_began_before_them() {
+        let status = "Name:\tUid: 7\nUmask:\t0022\nUid:\t1000\t0\t0\t0\nGid:\t5\t5\t5\t5\n";
+        assert_eq!(parse_real_uid(status), Some(1000));
+        assert_eq!(parse_real_uid("Name:\tx\n"), None);
+        let own = own().unwrap();
+        assert_eq!(real_uid(own.proc_no), Some(rustix::process::getuid().as_raw()));
+        let alive_for = age(own).unwrap();
+        assert!(alive_for > SignedDuration::from_secs(-1) && alive_for < SignedDuration::from_hours(1));
+
+        let census = Census { unreadable: vec![SignedDuration::from_secs(60)], ..Census::default() };
+        let now: Timestamp = "2026-11-15T22:00:00Z".parse().unwrap();
+        let before = |seconds| now.saturating_sub(SignedDuration::from_secs(seconds)).unwrap();
+        assert_eq!(census.unreadable_since(before(90), now), 1);
+        assert_eq!(census.unreadable_since(before(30), now), 0, "older than the job");
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub(crate) fn stop(inner: &Inner, job: Uuid, grace_seconds: u32) -> Result<Stopp
                 _ => Ok(done),
             }
         }
+        // A copied `ctl.path` leads to the original's supervisor, and nobody reads a `.stop` here.
+        LockState::Elsewhere(why) => Err(unreachable("a stop", &why)),
         // Where the lock says nothing, whoever supervises it may still read the request.
         LockState::Held | LockState::Untrusted(_) => ask(inner, &dir, job, grace_seconds),
     }

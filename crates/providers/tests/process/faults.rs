@@ -2,11 +2,12 @@
 
 use std::fs;
 
-use parhelia_core::sandbox::{Inspection, Phase, SandboxSpec};
+use parhelia_core::sandbox::{Inspection, Listing, Phase, SandboxSpec};
 use parhelia_core::state::TerminationReason;
 use parhelia_core::time::Clock;
+use parhelia_providers::process::ProcessProvider;
 use parhelia_providers::process::host::Host;
-use parhelia_providers::process::jobdir::{AliveNote, JobDir, write_json};
+use parhelia_providers::process::jobdir::{AliveNote, JobDir, read_json, write_json};
 use parhelia_providers::process::lock::is_locked;
 use parhelia_providers::{Provider, ProviderError, SystemClock};
 use rustix::process::Signal;
@@ -98,6 +99,117 @@ async fn a_restart_of_the_machine_is_told_from_another_machine() {
 
     fs::remove_file(dir.alive()).unwrap();
     assert!(matches!(ground.look(&spec).await.phase, Phase::Unknown { .. }));
+}
+
+/// `cp -a` of a whole home, made while its jobs live.
+fn copy_of(ground: &Ground, to: &std::path::Path) -> ProcessProvider {
+    let copied = std::process::Command::new("cp").arg("-a").arg(&ground.home).arg(to).status().unwrap();
+    assert!(copied.success());
+    provider(to, 1 << 20)
+}
+
+#[tokio::test]
+async fn a_copy_of_a_home_knows_nothing_of_the_jobs_and_ends_none() {
+    // The second home is so long that the control socket is named by a file, which is copied as well.
+    for name in ["h".to_owned(), "h".repeat(60)] {
+        let base = tempfile::Builder::new().prefix("p").rand_bytes(3).tempdir_in("/tmp").unwrap();
+        let home = base.path().join(name);
+        fs::create_dir(&home).unwrap();
+        let ground = Ground::at(&home);
+        let alive = shell("(setsid sleep 1000 &); echo ready; sleep 1001");
+        ground.provider.create(&alive).await.unwrap();
+        ground.says(&alive, "ready").await;
+        let running = of_job(&alive);
+        let done = shell("exit 0");
+        ground.provider.create(&done).await.unwrap();
+        ground.ended(&done).await;
+        let never = lost(&ground).await.0;
+        fs::remove_file(ground.dir(&never).sentinel()).unwrap();
+
+        let to = base.path().join("copy");
+        let copy = copy_of(&ground, &to);
+        let phase = |listing: &Listing, spec: &SandboxSpec| {
+            listing.sandboxes.iter().find(|s| s.tags.container == spec.container_id).unwrap().phase.clone()
+        };
+        let listing = copy.list().await.unwrap();
+        let Phase::Unknown { why } = phase(&listing, &alive) else { panic!("{listing:?}") };
+        assert!(why.contains("copied from another home"), "{why}");
+        assert!(matches!(phase(&listing, &done), Phase::Exited(_)), "a result is a result in a copy too");
+        assert!(matches!(phase(&listing, &never), Phase::Unknown { .. }));
+        assert!(copy.create(&never).await.is_err(), "only the original may start it");
+        for grace in [10, 0] {
+            let error = copy.stop(&reference(&alive), grace).await.unwrap_err();
+            assert!(matches!(&error, ProviderError::Unreachable(why) if why.contains("copied")), "{error}");
+        }
+        // Older servers did not write down which file it was: the home's path tells.
+        let job = JobDir::of(&to, job_of(&alive).parse().unwrap());
+        let mut note: serde_json::Value = read_json(&job.alive()).unwrap().unwrap();
+        for name in ["device", "inode"] {
+            note.as_object_mut().unwrap().remove(name).expect("the file is named");
+        }
+        fs::write(job.alive(), note.to_string()).unwrap();
+        let listing = copy.list().await.unwrap();
+        assert!(matches!(phase(&listing, &alive), Phase::Unknown { .. }), "{listing:?}");
+        copy.stop(&reference(&alive), 0).await.unwrap_err();
+
+        // Longer than a supervisor takes to look at a request twice.
+        tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+        assert_eq!(ground.look(&alive).await.phase, Phase::Running);
+        assert_eq!(of_job(&alive), running, "everything of the original lives");
+    }
+}
+
+#[tokio::test]
+async fn a_home_that_was_renamed_is_the_same_home() {
+    let base = tempfile::tempdir().unwrap();
+    let home = base.path().join("before");
+    fs::create_dir(&home).unwrap();
+    let ground = Ground::at(&home);
+    let (spec, _) = lost(&ground).await;
+    let moved = base.path().join("after");
+    fs::rename(&home, &moved).unwrap();
+    let listing = provider(&moved, 1 << 20).list().await.unwrap();
+    assert_eq!(listing.sandboxes[0].tags.container, spec.container_id);
+    assert!(matches!(listing.sandboxes[0].phase, Phase::Exited(_)), "{listing:?}");
+}
+
+#[tokio::test]
+async fn without_a_machine_id_a_restart_is_known_by_the_very_file() {
+    let ground = Ground::new();
+    let (spec, dir) = lost(&ground).await;
+    let mut note: serde_json::Value = read_json(&dir.alive()).unwrap().unwrap();
+    note["bootId"] = "another-boot".into();
+    note["machineId"] = serde_json::Value::Null;
+    fs::write(dir.alive(), note.to_string()).unwrap();
+    assert_eq!(ground.ended(&spec).await.reason, TerminationReason::HostRebooted);
+    note.as_object_mut().unwrap().remove("inode");
+    fs::write(dir.alive(), note.to_string()).unwrap();
+    let Phase::Unknown { why } = ground.look(&spec).await.phase else { panic!() };
+    assert!(why.contains("move") && why.contains(dir.path().to_str().unwrap()), "{why}");
+}
+
+#[tokio::test]
+async fn a_damaged_directory_whose_lock_says_nothing_stays_in_its_place() {
+    let ground = Ground::new();
+    let (_, elsewhere) = lost(&ground).await;
+    let mut note: serde_json::Value = read_json(&elsewhere.alive()).unwrap().unwrap();
+    note["bootId"] = "another-boot".into();
+    note["machineId"] = "another-machine".into();
+    fs::write(elsewhere.alive(), note.to_string()).unwrap();
+    let (_, torn) = lost(&ground).await;
+    fs::write(torn.alive(), "").unwrap();
+    for dir in [&elsewhere, &torn] {
+        fs::write(dir.spec(), "").unwrap();
+    }
+    let provider = provider(&ground.home, 1 << 20);
+    for _ in 0..2 {
+        assert!(provider.list().await.unwrap().sandboxes.is_empty());
+    }
+    assert!(elsewhere.path().exists() && torn.path().exists());
+    assert!(!ground.home.join("jobs/.quarantine").exists());
+    let told = provider.take_quarantined();
+    assert_eq!(told.len(), 2, "each once: {told:?}");
+    assert!(told.iter().all(|text| text.contains("may be alive and stays")), "{told:?}");
 }
 
 #[tokio::test]

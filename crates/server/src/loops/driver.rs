@@ -18,6 +18,8 @@ use super::{Context, stopped};
 const BUSY_PERIOD: Duration = Duration::from_secs(2);
 /// Passes are never closer than this, nor closer than the last one took: a storm of hints cannot occupy us.
 const LEAST_PAUSE: Duration = Duration::from_millis(20);
+/// However long a pass took, a request is not kept waiting for longer than this.
+const MOST_DEAF: Duration = Duration::from_secs(1);
 /// Requests for a pass that wait for it at once; more are told to come again.
 const REQUESTS: usize = 64;
 
@@ -25,8 +27,11 @@ const REQUESTS: usize = 64;
 #[derive(Debug, Clone)]
 pub struct PassRequests {
     soon: Arc<Notify>,
-    ask: mpsc::Sender<oneshot::Sender<()>>,
+    ask: mpsc::Sender<Asker>,
 }
+
+/// Waits for a pass, and is told why it failed if it did.
+type Asker = oneshot::Sender<Result<(), String>>;
 
 impl PassRequests {
     /// Look soon; nobody waits for it.
@@ -34,10 +39,12 @@ impl PassRequests {
         self.soon.notify_one();
     }
 
-    /// Returns when a pass that began after this call has ended; false when there is none to be had.
-    pub async fn pass(&self) -> bool {
+    /// Returns when a pass that began after this call has ended: `None` when there is none to be had, else
+    /// whether it failed, and why.
+    pub async fn pass(&self) -> Option<Result<(), String>> {
         let (done, wait) = oneshot::channel();
-        self.ask.send(done).await.is_ok() && wait.await.is_ok()
+        self.ask.send(done).await.ok()?;
+        wait.await.ok()
     }
 }
 
@@ -53,7 +60,7 @@ pub enum Ended {
 #[derive(Debug)]
 pub struct PassQueue {
     soon: Arc<Notify>,
-    asked: mpsc::Receiver<oneshot::Sender<()>>,
+    asked: mpsc::Receiver<Asker>,
 }
 
 /// Outlives the loop that reads it: a server may lose the lead and win it again.
@@ -78,27 +85,36 @@ pub async fn reconcile(
     let queue = &mut *queue;
     let poll = Duration::from_secs(context.config.reconciler.poll_interval_seconds);
     let mut trigger = "start";
-    let mut waiting: Vec<oneshot::Sender<()>> = Vec::new();
+    let mut waiting: Vec<Asker> = Vec::new();
+    let mut failing: Option<String> = None;
     loop {
         while let Ok(more) = queue.asked.try_recv() {
             waiting.push(more);
         }
         let began = context.clock.monotonic();
-        let pause = match reconciler.pass(trigger).await {
-            Ok(report) => pause(&report, poll, context.clock.as_ref()),
+        let (pause, outcome) = match reconciler.pass(trigger).await {
+            Ok(report) => {
+                failing = None;
+                (pause(&report, poll, context.clock.as_ref()), Ok(()))
+            }
             Err(StoreError::Fenced { .. }) => return Ended::Fenced,
             Err(e) => {
-                failed(&context, reconciler.provider().name(), &e).await;
-                BUSY_PERIOD.min(poll)
+                let why = e.to_string();
+                if failing.as_ref() != Some(&why)
+                    && failed(&context, reconciler.provider().name(), &why).await
+                {
+                    failing = Some(why.clone());
+                }
+                (BUSY_PERIOD.min(poll), Err(why))
             }
         };
         for done in waiting.drain(..) {
-            let _ = done.send(());
+            let _ = done.send(outcome.clone());
         }
         let took = context.clock.monotonic().saturating_sub(began);
         tokio::select! {
             () = stopped(&mut shutdown) => return Ended::Shutdown,
-            () = tokio::time::sleep(took.clamp(LEAST_PAUSE, poll)) => {}
+            () = tokio::time::sleep(took.clamp(LEAST_PAUSE, MOST_DEAF.min(poll))) => {}
         }
         trigger = tokio::select! {
             () = stopped(&mut shutdown) => return Ended::Shutdown,
@@ -121,11 +137,12 @@ fn pause(report: &PassReport, poll: Duration, clock: &dyn Clock) -> Duration {
     [Some(poll), wake, busy].into_iter().flatten().min().unwrap_or(poll)
 }
 
-async fn failed(context: &Context, provider: &str, e: &StoreError) {
-    error!(provider, error = %e, "a reconcile pass failed; the next one starts afresh");
-    let event =
-        NewEvent::new(EventType::ReconcileFailed, Source::Reconciler, format!("Reconcile pass failed: {e}"))
-            .details(json!({ "provider": provider }));
-    // The store may be what failed: then the log line above has to do.
-    let _ = context.store.append_events(vec![event], context.clock.now()).await;
+/// Tells of it once, until it works again or fails for another reason. False when even that failed: the store
+/// may be what is broken, and then the log has to do.
+async fn failed(context: &Context, provider: &str, why: &str) -> bool {
+    error!(provider, error = %why, "a reconcile pass failed; the next one starts afresh");
+    let message = format!("Reconcile pass failed: {why}");
+    let event = NewEvent::new(EventType::ReconcileFailed, Source::Reconciler, message)
+        .details(json!({ "provider": provider }));
+    context.store.append_events(vec![event], context.clock.now()).await.is_ok()
 }

@@ -17,6 +17,9 @@ use tracing::{error, info};
 use super::driver::Ended;
 use super::{Context, stopped};
 
+/// A pass that comes this much later than three periods: the process itself was stopped meanwhile.
+const FROZEN: Duration = Duration::from_secs(20);
+
 /// When this process last heard each container, on its own monotonic clock. Shared with the intake.
 #[derive(Debug)]
 pub struct Observer {
@@ -42,10 +45,20 @@ impl Observer {
         Self { clock, since, ears: Mutex::default(), good_news: Notify::new() }
     }
 
-    /// Begins anew: while another led, nobody watched here, and that must age nobody (contract 11).
-    pub fn restart(&self) {
-        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = self.clock.monotonic();
-        self.ears.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// How long it has been listening without a break.
+    pub fn watching_seconds(&self) -> f64 {
+        let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        self.clock.monotonic().saturating_sub(since).as_secs_f64()
+    }
+
+    /// We could not listen for a while (frozen, or the store took nothing): nobody is older for that, and the
+    /// resumption window begins anew.
+    pub fn was_away(&self) {
+        let now = self.clock.monotonic();
+        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        for ear in self.ears.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
+            ear.at = now;
+        }
     }
 
     /// A heartbeat has become durable.
@@ -68,21 +81,18 @@ impl Observer {
 #[derive(Debug)]
 pub struct HealthLoop {
     context: Context,
-    observer: Arc<Observer>,
 }
 
 impl HealthLoop {
-    pub fn new(context: Context, observer: Arc<Observer>) -> Self {
-        Self { context, observer }
+    pub fn new(context: Context) -> Self {
+        Self { context }
     }
 
     pub async fn pass(&self) -> Result<usize, StoreError> {
         let rows = self.context.store.patients().await?;
         let now = self.context.clock.monotonic();
         let patients = self.examine(rows, now);
-        let watched = now
-            .saturating_sub(*self.observer.since.lock().unwrap_or_else(PoisonError::into_inner))
-            .as_secs_f64();
+        let watched = self.context.observer.watching_seconds();
         let changes = plan_health(&patients, watched, &self.context.config.ladder());
         if changes.is_empty() {
             return Ok(0);
@@ -96,12 +106,13 @@ impl HealthLoop {
     /// A stored heartbeat that we did not receive ourselves came through another server: it counts from
     /// when we first see it.
     fn examine(&self, rows: Vec<PatientRow>, now: Duration) -> Vec<Patient> {
-        let mut ears = self.observer.ears.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ears = self.context.observer.ears.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = HashMap::with_capacity(rows.len());
         let patients = rows.into_iter().map(|(id, task_id, health, stored)| {
             let mut ear =
                 ears.get(&id).copied().unwrap_or(Ear { at: now, heard: false, stored, healthy: false });
-            if stored > ear.stored {
+            // Not only forward: the wall clock may have been set back.
+            if stored.is_some() && stored != ear.stored {
                 ear = Ear { at: now, heard: true, stored, healthy: false };
             }
             ear.healthy = health == Health::Healthy;
@@ -124,16 +135,25 @@ impl HealthLoop {
 
     pub async fn run(self, mut shutdown: watch::Receiver<bool>) -> Ended {
         let period = Duration::from_secs(self.context.config.health.check_interval_seconds);
+        let mut last = self.context.clock.monotonic();
         loop {
+            let now = self.context.clock.monotonic();
+            if now.saturating_sub(last) > period * 3 + FROZEN {
+                self.context.observer.was_away();
+            }
+            last = now;
             match self.pass().await {
                 Ok(_) => {}
                 Err(StoreError::Fenced { .. }) => return Ended::Fenced,
-                Err(e) => error!(error = %e, "a health pass failed; the next one starts afresh"),
+                Err(e) => {
+                    error!(error = %e, "a health pass failed; the next one starts afresh");
+                    self.context.observer.was_away();
+                }
             }
             tokio::select! {
                 () = stopped(&mut shutdown) => return Ended::Shutdown,
                 () = tokio::time::sleep(period) => {}
-                () = self.observer.good_news.notified() => {
+                () = self.context.observer.good_news.notified() => {
                     // Many arrive together after an outage: one pass for all of them.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }

@@ -15,6 +15,7 @@ use parhelia_core::time::Clock;
 use parhelia_store::{Fence, Store};
 use tokio::sync::watch;
 
+use self::health::Observer;
 use crate::entropy::Entropy;
 
 /// What every loop needs: the store with the right to write to it, the settings, and the edge.
@@ -25,6 +26,8 @@ pub struct Context {
     pub config: Arc<Config>,
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
+    /// Whom this server has heard, and how long it has been listening.
+    pub observer: Arc<Observer>,
 }
 
 /// Returns when the server is to stop.

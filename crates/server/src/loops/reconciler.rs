@@ -24,6 +24,8 @@ use super::Context;
 
 /// Provider calls under way at once.
 const PROVIDER_CALLS: usize = 16;
+/// Sandboxes asked about by id in one pass.
+const INSPECTIONS: usize = 256;
 /// Store writes under way at once: enough for one group commit to take many.
 const STORE_WRITES: usize = 64;
 
@@ -32,8 +34,6 @@ pub struct Reconciler {
     context: Context,
     provider: Arc<dyn Provider>,
     prices: Prices,
-    /// When this observer began to watch, on the monotonic clock.
-    watching_since: Duration,
 }
 
 /// What a pass leaves for the one who drives it.
@@ -54,8 +54,7 @@ struct Seen {
 impl Reconciler {
     pub fn new(context: Context, provider: Arc<dyn Provider>) -> Self {
         let prices = context.config.price_table();
-        let watching_since = context.clock.monotonic();
-        Self { context, provider, prices, watching_since }
+        Self { context, provider, prices }
     }
 
     pub fn provider(&self) -> &Arc<dyn Provider> {
@@ -103,10 +102,13 @@ impl Reconciler {
         }
         let memory = store.provider_memory(self.provider.name()).await?;
         let ours = store.our_instances().await?;
-        let known_foreign = store.known_foreign(self.provider.name()).await?;
+        let identity = match &answer {
+            Answer::Listed(listing) => listing.identity.as_str(),
+            Answer::Unreachable { .. } => "",
+        };
+        let known_foreign = store.known_foreign(self.provider.name(), identity).await?;
         let capabilities = self.provider.capabilities();
         let decide = |inspected: &HashMap<ContainerId, Inspected>| {
-            let watched = self.context.clock.monotonic().saturating_sub(self.watching_since);
             let view = View {
                 provider: self.provider.name(),
                 create_is_idempotent: capabilities.create_is_idempotent,
@@ -119,15 +121,21 @@ impl Reconciler {
                 known_foreign: &known_foreign,
                 settings: &self.context.config.reconciler,
                 prices: &self.prices,
-                observer_seconds: watched.as_secs_f64(),
+                observer_seconds: self.context.observer.watching_seconds(),
                 resumption_seconds: self.context.config.health.resumption_window_seconds as f64,
             };
             plan(&view, self.context.clock.now())
         };
         let mut decided = decide(&HashMap::new());
         if !decided.inspect.is_empty() {
-            let inspected = self.inspect(std::mem::take(&mut decided.inspect)).await;
+            let mut wanted = std::mem::take(&mut decided.inspect);
+            // A provider that hangs must not hold up what has to end: the rest is asked in the next passes.
+            let later = wanted.split_off(wanted.len().min(INSPECTIONS));
+            let mut inspected = self.inspect(wanted).await;
+            let unasked = || Inspected::Unknown { why: "not asked yet, as there are many".to_owned() };
+            inspected.extend(later.iter().map(|(id, _)| (id.clone(), unasked())));
             decided = decide(&inspected);
+            decided.busy |= !later.is_empty();
         }
         Ok(Seen { answer, rows, plan: decided })
     }
@@ -139,7 +147,7 @@ impl Reconciler {
                 self.inspect_one(SandboxRef { container_id, sandbox_id }).boxed()
             })
             .collect();
-        futures::stream::iter(asking).buffered(PROVIDER_CALLS).collect().await
+        futures::stream::iter(asking).buffer_unordered(PROVIDER_CALLS).collect().await
     }
 
     async fn inspect_one(&self, sandbox: SandboxRef) -> (ContainerId, Inspected) {
@@ -172,7 +180,7 @@ impl Reconciler {
         for (actions, at_once) in [(writes, STORE_WRITES), (calls, PROVIDER_CALLS)] {
             let work: Vec<BoxFuture<'_, _>> =
                 actions.into_iter().map(|action| self.perform(action, &rows, seen).boxed()).collect();
-            let mut results = futures::stream::iter(work).buffered(at_once);
+            let mut results = futures::stream::iter(work).buffer_unordered(at_once);
             while let Some(result) = results.next().await {
                 match result {
                     Ok(()) => {}
@@ -220,7 +228,7 @@ impl Reconciler {
                     .task(rows.get(id).and_then(|r| r.task_id.as_deref()))
                     .details(json!({ "by": "reconciler", "reason": reason, "grace_seconds": grace_seconds }));
                 store
-                    .desire_termination(id, "reconciler", *reason, *grace_seconds, now, event)
+                    .desire_termination(Some(fence), id, "reconciler", *reason, *grace_seconds, now, event)
                     .await
                     .map(drop)
             }
@@ -234,7 +242,8 @@ impl Reconciler {
                 self.stop(id, sandbox_id.clone(), *grace_seconds, *attempt, task).await
             }
             Action::AlertSilent { id, event } => store.alert_silent(fence, id, now, event.clone()).await,
-            Action::Announce { event } => store.append_events(vec![event.clone()], now).await.map(drop),
+            // Told together with the memory that it changes, in `record`.
+            Action::Announce { .. } => Ok(()),
         }
     }
 
@@ -370,6 +379,11 @@ impl Reconciler {
             NewEvent::new(EventType::SandboxQuarantined, Source::Reconciler, what)
                 .details(json!({ "provider": self.provider.name() }))
         });
-        store.save_cycle(fence, self.provider.name(), &plan.memory, &cycle, quarantined.collect(), now).await
+        let announced = plan.actions.iter().filter_map(|action| match action {
+            Action::Announce { event } => Some(event.clone()),
+            _ => None,
+        });
+        let events = announced.chain(quarantined).collect();
+        store.save_cycle(fence, self.provider.name(), &plan.memory, &cycle, events, now).await
     }
 }

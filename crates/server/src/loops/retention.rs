@@ -46,12 +46,13 @@ pub async fn pass(context: &Context) -> Result<(), StoreError> {
 pub async fn run(context: Context, mut shutdown: watch::Receiver<bool>) -> Ended {
     let period = Duration::from_secs(context.config.retention.interval_seconds);
     loop {
-        if let Err(e) = pass(&context).await {
-            error!(error = %e, "a retention pass failed; the next one starts afresh");
-        }
+        // Not at once: a machine that has just booted may not have its time yet, and what is deleted is gone.
         tokio::select! {
             () = stopped(&mut shutdown) => return Ended::Shutdown,
             () = tokio::time::sleep(period) => {}
+        }
+        if let Err(e) = pass(&context).await {
+            error!(error = %e, "a retention pass failed; the next one starts afresh");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Cleanup: shows what qualifies; ends exactly what was shown, after asking its provider once more.
 
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use parhelia_core::api::{
     CleanupKind, CleanupOutcome, CleanupReport, CleanupRequest, CleanupVerdict, ContainerView,
 };
@@ -12,6 +14,8 @@ use parhelia_store::ContainerFilter;
 use super::{Caller, Service, ServiceError};
 
 const GRACE_SECONDS: i64 = 10;
+/// Sandboxes that are asked about at once.
+const AT_ONCE: usize = 16;
 
 impl Service {
     pub async fn cleanup(
@@ -30,9 +34,13 @@ impl Service {
                 format!("send at most {most}"),
             ));
         }
+        // Side by side: one provider call that hangs must not keep the rest waiting.
+        let cleaning: Vec<BoxFuture<'_, _>> =
+            ids.iter().map(|id| self.clean(id, &request, caller).boxed()).collect();
+        let verdicts: Vec<_> = futures::stream::iter(cleaning).buffered(AT_ONCE).collect().await;
         let mut outcomes = Vec::with_capacity(ids.len());
-        for id in ids {
-            let (verdict, message) = self.clean(id, &request, caller).await?;
+        for (id, verdict) in ids.iter().zip(verdicts) {
+            let (verdict, message) = verdict?;
             outcomes.push(CleanupOutcome { id: id.clone(), verdict, message });
         }
         Ok(CleanupReport { candidates: Vec::new(), outcomes })
@@ -70,6 +78,13 @@ impl Service {
             Ok(handle) => handle,
             Err(e) => return Ok((CleanupVerdict::Unverified, e.to_string())),
         };
+        let answering = self.store.provider_memory(&view.record.provider).await?.identity;
+        if let (Some(at), Some(answering)) = (&view.record.provider_identity, &answering)
+            && at != answering
+        {
+            let why = format!("it is at {at}, and another one answers now ({answering})");
+            return Ok((CleanupVerdict::Unverified, why));
+        }
         let sandbox = SandboxRef { container_id: id.clone(), sandbox_id: view.record.sandbox_id.clone() };
         let timeout = std::time::Duration::from_secs(self.config.reconciler.provider_timeout_seconds);
         let inspection = match tokio::time::timeout(timeout, handle.provider.inspect(&sandbox)).await {
@@ -85,6 +100,13 @@ impl Service {
         };
         match inspection {
             Inspection::Present(found) if found.phase.is_alive() => {
+                // Asking may have taken a while: a heartbeat, or somebody's adoption, counts.
+                let record = self.store.container(id).await?;
+                if let Some(Err(why)) =
+                    record.map(|r| qualifies(&self.view(r, None, self.clock.now()), request))
+                {
+                    return Ok((CleanupVerdict::Skipped, why));
+                }
                 self.desire_end(id, reason, GRACE_SECONDS, None, caller).await?;
                 Ok((CleanupVerdict::Requested, "termination requested".into()))
             }

@@ -241,7 +241,8 @@ impl Service {
             .details(
                 json!({ "by": caller.subject, "reason": reason, "grace_seconds": grace, "because": because }),
             );
-        let outcome = self.store.desire_termination(id, &caller.subject, reason, grace, now, event).await?;
+        let outcome =
+            self.store.desire_termination(None, id, &caller.subject, reason, grace, now, event).await?;
         if let DesireOutcome::NotFound = outcome {
             return Err(ServiceError::no_container(id.as_str()));
         }
@@ -273,6 +274,11 @@ impl Service {
                         view.record.provider
                     ),
                 })?;
+            // Its provider may never have written an end (a lost supervisor): the record knows.
+            let ended = matches!(view.record.state, ContainerState::Stopped | ContainerState::Terminated);
+            if ended && chunk.bytes.is_empty() {
+                return Ok(LogChunk { finished: true, ..chunk });
+            }
             let over = self.clock.monotonic() >= deadline || *shutdown.borrow();
             if !chunk.bytes.is_empty() || chunk.finished || over {
                 return Ok(chunk);

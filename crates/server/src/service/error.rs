@@ -46,6 +46,7 @@ impl From<StoreError> for ServiceError {
                 message: "this server no longer leads; nothing was written".into(),
                 fix: "repeat the request: another server has taken over",
             },
+            unreadable @ StoreError::Unreadable { .. } => Self::Internal(unreadable.to_string()),
             other => Self::Unavailable {
                 message: other.to_string(),
                 fix: "mend the cause (the disk of the home, or the shared database); then repeat the request",

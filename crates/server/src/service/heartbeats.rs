@@ -26,7 +26,14 @@ impl Service {
             }
         }
         let (places, good): (Vec<usize>, Vec<Sample>) = good.into_iter().unzip();
-        let stored = if good.is_empty() { Vec::new() } else { self.store.heartbeats(&good, now).await? };
+        let stored = match self.store.heartbeats(&good, now).await {
+            Ok(stored) => stored,
+            Err(e) => {
+                // They were heard, and could not be kept: that is our silence, not theirs.
+                self.observer.was_away();
+                return Err(e.into());
+            }
+        };
         for ((index, sample), known) in places.iter().zip(&good).zip(&stored) {
             if !known {
                 let message = format!(

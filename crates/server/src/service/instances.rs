@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use parhelia_core::Timestamp;
 use parhelia_core::api::{AdoptReport, ForeignView, InstanceList, InstanceView};
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::ids::ContainerId;
@@ -98,7 +99,7 @@ impl Service {
             .container(&id)
             .task(sandbox.task_id.as_deref())
             .change("foreign", ContainerState::Running);
-            rows.push((adopted(id.clone(), sandbox, cost, rate), vec![event]));
+            rows.push((adopted(id.clone(), sandbox, cost, rate, now), vec![event]));
             ids.push(id);
         }
         let event = NewEvent::new(
@@ -114,7 +115,7 @@ impl Service {
 }
 
 /// The row of a sandbox that was foreign until now: it runs, and nobody here asked for it before.
-fn adopted(id: ContainerId, sandbox: &Foreign, cost: f64, rate: f64) -> NewContainer {
+fn adopted(id: ContainerId, sandbox: &Foreign, cost: f64, rate: f64, now: Timestamp) -> NewContainer {
     NewContainer {
         id,
         provider: sandbox.provider.clone(),
@@ -132,7 +133,8 @@ fn adopted(id: ContainerId, sandbox: &Foreign, cost: f64, rate: f64) -> NewConta
         terminated_at: None,
         exit_code: None,
         termination_reason: None,
-        suspected_at: None,
+        // Nobody could have heard it here before: its silence begins now.
+        suspected_at: Some(now),
         stop_confirmed_at: None,
         create_attempts: 0,
         create_attempted_at: None,

@@ -39,23 +39,34 @@ impl Service {
 
     /// A pass over every provider, begun after this call and ended before it returns.
     pub async fn reconcile_now(&self) -> Result<ReconcilerStatus, ServiceError> {
-        let passes = self.providers.iter().map(|(name, handle)| self.pass_over(name, handle));
-        for made in join_all(passes).await {
-            if !made? {
-                return Err(ServiceError::Unavailable {
-                    message: "the reconciler is not running".into(),
-                    fix: "the server is stopping, or no server leads; repeat the request in a moment",
-                });
-            }
+        let passes =
+            self.providers.iter().map(|(name, p)| async move { (name, self.pass_over(name, p).await) });
+        for (name, ended) in join_all(passes).await {
+            let (message, fix) = match ended? {
+                Some(Ok(())) => continue,
+                Some(Err(why)) => (
+                    format!("the pass over {name} failed: {why}"),
+                    "nothing was concluded from it and it is tried again by itself; the server's log tells more",
+                ),
+                None => (
+                    "the reconciler is not running".to_owned(),
+                    "the server is stopping, or no server leads; repeat the request in a moment",
+                ),
+            };
+            return Err(ServiceError::Unavailable { message, fix });
         }
         self.reconciler_status().await
     }
 
     /// What another server reconciles is asked of it, and seen in the record of its pass.
-    async fn pass_over(&self, name: &str, handle: &ProviderHandle) -> Result<bool, ServiceError> {
+    async fn pass_over(
+        &self,
+        name: &str,
+        handle: &ProviderHandle,
+    ) -> Result<Option<Result<(), String>>, ServiceError> {
         let patience = Duration::from_secs(self.config.reconciler.provider_timeout_seconds + 30);
         if self.reconciles(handle) {
-            return Ok(tokio::time::timeout(patience, handle.requests.pass()).await.unwrap_or(false));
+            return Ok(tokio::time::timeout(patience, handle.requests.pass()).await.unwrap_or(None));
         }
         let before = self.store.last_cycle(name).await?.map_or(0, |cycle| cycle.id);
         let deadline = self.clock.monotonic() + patience;
@@ -64,13 +75,13 @@ impl Service {
             self.store.wake(name);
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(500)) => {}
-                () = stopped(&mut shutdown) => return Ok(false),
+                () = stopped(&mut shutdown) => return Ok(None),
             }
             if self.store.last_cycle(name).await?.is_some_and(|cycle| cycle.id > before) {
-                return Ok(true);
+                return Ok(Some(Ok(())));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 }
 

@@ -100,6 +100,7 @@ impl Store {
     ) -> Result<()> {
         let now = text_of(now);
         let mut script = Script::fenced("create_lost", fence);
+        script.one(&sql::STILL_WANTED, params![id]);
         observe_container(&mut script, id, expect, observed, &now);
         script.event(event, &now);
         insert_container(&mut script, successor, successor_events, &now)?;

@@ -73,8 +73,8 @@ impl Store {
     }
 
     /// The provider's ids of those that are recorded as alive.
-    pub async fn known_foreign(&self, provider: &str) -> Result<HashSet<String>> {
-        let ids = self.query(&sql::FOREIGN_KNOWN, params![provider], |c| c.text()).await?;
+    pub async fn known_foreign(&self, provider: &str, identity: &str) -> Result<HashSet<String>> {
+        let ids = self.query(&sql::FOREIGN_KNOWN, params![provider, identity], |c| c.text()).await?;
         Ok(ids.into_iter().collect())
     }
 }

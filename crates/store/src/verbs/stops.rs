@@ -15,8 +15,11 @@ use crate::{Store, sql};
 impl Store {
     /// Wants a container gone. The first request is recorded with its event; a later one can only shorten
     /// the grace, and tells no second event. A terminated one is left as it is.
+    /// A loop gives its fence; a person has none.
+    #[allow(clippy::too_many_arguments, reason = "one wish, whole")]
     pub async fn desire_termination(
         &self,
+        fence: Option<&Fence>,
         id: &ContainerId,
         by: &str,
         reason: TerminationReason,
@@ -25,7 +28,10 @@ impl Store {
         event: NewEvent,
     ) -> Result<DesireOutcome> {
         let now = text_of(now);
-        let mut script = Script::new("desire_termination");
+        let mut script = match fence {
+            Some(fence) => Script::fenced("desire_termination", fence),
+            None => Script::new("desire_termination"),
+        };
         let before = script.step(&sql::WANT, params![id]);
         let set = script.step(&sql::DESIRE_TERMINATION, params![id, &now, by, reason, grace_seconds]);
         script.event_if(set, event, &now);

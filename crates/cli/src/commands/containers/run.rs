@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use parhelia_core::api::{ContainerView, EventList, RunRequest};
 use parhelia_core::event::EventType;
+use parhelia_core::ids::ContainerId;
 use parhelia_core::sandbox::Resources;
 use parhelia_core::state::{ContainerState, TerminationReason};
 use parhelia_core::time::Clock;
@@ -25,16 +26,24 @@ pub(super) async fn run(ctx: &Context, args: RunArgs) -> Result<()> {
 
     let deadline = ctx.clock.monotonic() + args.start_timeout;
     let begun = |view: &ContainerView| view.record.state != ContainerState::Created;
-    let started = match wait::until(ctx, &client, &id, Some(deadline), begun).await? {
-        Waited::Done(view) => view,
-        Waited::TimedOut(_) => {
-            let waited = args.start_timeout.as_secs();
-            return Err(CliError::timeout(format!(
+    let mut id = id;
+    let started = loop {
+        let waited = wait::until(ctx, &client, &id, Some(deadline), begun).await?;
+        match waited {
+            // Its creation was lost; another took its place and is the one that runs.
+            Waited::Done(view) => match successor(&client, &view).await {
+                Some(next) => id = next,
+                None => break view,
+            },
+            Waited::TimedOut(_) => {
+                let waited = args.start_timeout.as_secs();
+                return Err(CliError::timeout(format!(
                 "{id} has not started within {waited} seconds; the server goes on trying"
             ))
             .fix(format!(
                 "see 'parhelia containers events {id}', or end it with 'parhelia containers terminate {id}'"
             )));
+            }
         }
     };
     if never_ran(&started) {
@@ -120,6 +129,17 @@ fn ended(view: &ContainerView) -> bool {
 fn never_ran(view: &ContainerView) -> bool {
     use TerminationReason::{CreateFailed, CreateLost, StartFailed};
     matches!(view.record.termination_reason, Some(StartFailed | CreateFailed | CreateLost)) && ended(view)
+}
+
+/// The container that took the place of one whose creation was lost.
+async fn successor(client: &Client, view: &ContainerView) -> Option<ContainerId> {
+    if view.record.termination_reason != Some(TerminationReason::CreateLost) {
+        return None;
+    }
+    let query = [("limit", "1".to_owned()), ("type", EventType::CreateLost.to_string())];
+    let path = format!("/containers/{}/events", view.record.id);
+    let found: EventList = client.get(&path, &query).await.ok()?;
+    ContainerId::parse(found.events.first()?.details.get("successor")?.as_str()?).ok()
 }
 
 async fn not_started(client: &Client, view: &ContainerView) -> CliError {

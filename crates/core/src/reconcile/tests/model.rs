@@ -227,6 +227,9 @@ impl Model {
                 row.stop_attempted_at = Some(now);
                 row.stop_seen_at = row.stop_seen_at.or(Some(now));
                 row.stop_error = (fault == Fault::Refusing).then(|| "refused".to_owned());
+                if fault != Fault::Refusing {
+                    row.stopping_at = row.stopping_at.or(Some(now));
+                }
                 if fault == Fault::Refusing {
                     return;
                 }

@@ -1318,6 +1318,43 @@ fn force_follows_the_grace() {
     ");
 }
 
+/// We died between writing "seen" and asking the provider: it does not know yet that it has to end.
+#[test]
+fn a_stop_that_was_never_taken_is_sent_politely() {
+    let world = "
+        row c-aaaa running sb-1 desired=terminated asked=-60s grace=30 stops=1 stopped=-50s untaken=true
+        sandbox sb-1 c-aaaa running
+    ";
+    assert_snapshot!(planned(world), @"
+    stop c-aaaa grace 30s attempt 2
+    busy
+    ");
+}
+
+/// The wall clock was set, or we were away: no observer has heard the silence yet, so nobody is ended.
+#[test]
+fn silence_by_the_wall_clock_alone_is_told_and_ends_nobody() {
+    let world = "
+        row c-aaaa running sb-1 age=9h heard=-5h health=healthy
+        sandbox sb-1 c-aaaa running age=9h
+    ";
+    assert_snapshot!(planned(world), @"
+    alert c-aaaa silent
+      No heartbeat persisted for 5h 0m (max_silent_hours 4): it will be terminated
+    ");
+}
+
+/// An unreachable provider hides nothing: the silence behind it is told.
+#[test]
+fn silence_behind_an_unreachable_provider_is_told() {
+    let world = r#"
+        row c-aaaa running sb-1 age=9h heard=-5h health=dead
+        list error "timeout"
+    "#;
+    let planned = planned(world);
+    assert!(planned.contains("alert c-aaaa silent") && !planned.contains("desire"), "{planned}");
+}
+
 #[test]
 fn force_is_repeated_with_growing_pauses() {
     let world = "
@@ -1366,7 +1403,7 @@ fn force_is_repeated_with_growing_pauses() {
 }
 
 #[test]
-fn a_refused_stop_is_repeated_within_what_is_left_of_the_grace() {
+fn a_refused_stop_is_repeated_with_its_whole_grace() {
     let world = r#"
         row c-aaaa running sb-1 desired=terminated asked=-1s grace=10 stops=1 stopped=-1s error="no permission"
         sandbox sb-1 c-aaaa running
@@ -1381,7 +1418,7 @@ fn a_refused_stop_is_repeated_within_what_is_left_of_the_grace() {
         sandbox sb-1 c-aaaa running
     "#;
     assert_snapshot!(planned(world), @"
-    stop c-aaaa grace 6s attempt 2
+    stop c-aaaa grace 10s attempt 2
     busy
     ");
     let world = r#"
@@ -1389,7 +1426,7 @@ fn a_refused_stop_is_repeated_within_what_is_left_of_the_grace() {
         sandbox sb-1 c-aaaa running
     "#;
     assert_snapshot!(planned(world), @"
-    stop c-aaaa grace 0s attempt 4
+    stop c-aaaa grace 10s attempt 4
     busy
     ");
 }
@@ -1523,7 +1560,7 @@ fn the_grace_of_a_suspect_protects_it_from_being_stale() {
 #[test]
 fn silent_for_hours_is_alerted_and_ended() {
     let world = "
-        row c-aaaa running sb-1 age=9h heard=-4h
+        row c-aaaa running sb-1 age=9h heard=-4h health=dead
         sandbox sb-1 c-aaaa running age=9h
     ";
     assert_snapshot!(planned(world), @"
@@ -1538,7 +1575,7 @@ fn silent_for_hours_is_alerted_and_ended() {
     ";
     assert_snapshot!(planned(world), @"nothing");
     let world = "
-        row c-aaaa running sb-1 age=4h
+        row c-aaaa running sb-1 age=4h health=dead
         sandbox sb-1 c-aaaa running age=4h
     ";
     assert_snapshot!(planned(world), @"
@@ -1555,7 +1592,7 @@ fn silent_for_hours_is_alerted_and_ended() {
     assert_snapshot!(planned(world), @"nothing");
     let world = "
         settings max_silent_hours=0.5
-        row c-aaaa running sb-1 age=9h heard=-30m
+        row c-aaaa running sb-1 age=9h heard=-30m health=dead
         sandbox sb-1 c-aaaa running age=9h
     ";
     assert_snapshot!(planned(world), @"
@@ -1603,7 +1640,7 @@ fn an_orphan_that_was_never_heard_is_silent_from_its_first_sight() {
     ";
     assert_snapshot!(planned(world), @"nothing");
     let world = "
-        row c-zzzz orphaned sb-9 age=90h suspected=-4h
+        row c-zzzz orphaned sb-9 age=90h suspected=-4h health=dead
         sandbox sb-9 c-zzzz running age=90h
     ";
     assert_snapshot!(planned(world), @"

@@ -191,6 +191,9 @@ impl World {
         row.stop_attempted_at = line.at("stopped");
         row.stop_seen_at = row.stop_attempted_at;
         row.stop_error = line.get("error");
+        let taken = row.stop_error.is_none() && line.get::<bool>("untaken").is_none();
+        let told = if row.stop_attempts > 1 { row.desired_at } else { row.stop_attempted_at };
+        row.stopping_at = told.filter(|_| taken);
         line.set("attempts", &mut row.create_attempts);
         row.create_attempted_at = line.at("tried");
         row.last_heartbeat_at = line.at("heard");
@@ -227,6 +230,7 @@ pub(super) fn row(id: ContainerId, state: ContainerState, created_at: Timestamp)
         desired_reason: None,
         stop_grace_seconds: None,
         stop_seen_at: None,
+        stopping_at: None,
         stop_confirmed_at: None,
         stop_attempts: 0,
         stop_attempted_at: None,

@@ -1,0 +1,67 @@
+//! The files of jobs: sentinels written, read and judged; locks asked.
+
+use parhelia_core::Timestamp;
+use parhelia_core::liveness::Ladder;
+use parhelia_core::time::seconds_between;
+use parhelia_providers::process::host::{Host, local_filesystem};
+use parhelia_providers::process::jobdir::{
+    AliveNote, Durability, JobDir, Sentinel, job_id, read_json, write_json,
+};
+use parhelia_providers::process::lock;
+
+use super::store::{id, moment};
+use super::{Ground, Row, millis, percentile, stopwatch};
+
+pub(super) fn measure(ground: &Ground, quick: bool) -> Result<Vec<Row>, String> {
+    let count: u64 = if quick { 500 } else { 10_000 };
+    let host = Host::this().map_err(|e| e.to_string())?;
+    let home = ground.dir.join("jobs-bench");
+    let mut writes = Vec::with_capacity(count as usize);
+    let mut dirs = Vec::with_capacity(count as usize);
+    for n in 0..count {
+        let job = job_id(&id(n));
+        let dir = JobDir::of(&home, job);
+        std::fs::create_dir_all(dir.path()).map_err(|e| e.to_string())?;
+        let note =
+            AliveNote { protocol: 1, boot_id: host.boot_id.clone(), machine_id: host.machine_id.clone() };
+        write_json(&dir.alive(), &note, Durability::Atomic).map_err(|e| e.to_string())?;
+        let sentinel = Sentinel {
+            job_id: job,
+            status: "running".into(),
+            last_heartbeat: moment(),
+            workspace_path: dir.path().display().to_string(),
+            session_id: None,
+            agent_engine: "bench".into(),
+            started_at: moment(),
+            progress_percent: None,
+            last_progress: None,
+        };
+        let began = stopwatch();
+        write_json(&dir.sentinel(), &sentinel, Durability::Atomic).map_err(|e| e.to_string())?;
+        writes.push(millis(began));
+        dirs.push(dir);
+    }
+    let ladder = Ladder::default();
+    let now: Timestamp = moment();
+    let mut best = (f64::MAX, f64::MAX);
+    for _ in 0..3 {
+        let began = stopwatch();
+        for dir in &dirs {
+            let sentinel: Option<Sentinel> = read_json(&dir.sentinel()).map_err(|e| e.to_string())?;
+            let age = sentinel.map_or(f64::MAX, |s| seconds_between(s.last_heartbeat, now));
+            std::hint::black_box(ladder.assess(age));
+        }
+        best.0 = best.0.min(millis(began));
+        let began = stopwatch();
+        let local = local_filesystem(&home).map_err(|e| e.to_string())?;
+        for dir in &dirs {
+            std::hint::black_box(lock::query(dir, &host, &local).map_err(|e| e.to_string())?);
+        }
+        best.1 = best.1.min(millis(began));
+    }
+    Ok(vec![
+        Row::below(&format!("{count} sentinels checked (warm cache)"), best.0, "ms", 100.0),
+        Row::plain(&format!("{count} locks queried"), best.1, "ms"),
+        Row::below("sentinel write, p99", percentile(&mut writes, 0.99), "ms", 5.0),
+    ])
+}

@@ -1,0 +1,177 @@
+//! `parhelia bench`: what it costs, each figure beside the limit measured on the same machine in the same
+//! run. It works in a temporary directory and touches no home.
+
+mod http;
+mod jobs;
+mod reconcile;
+mod server;
+mod store;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::error::{CliError, Result};
+use crate::output::table::{Table, cell};
+
+/// One figure, beside what it is measured against.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) measured: f64,
+    pub(crate) unit: &'static str,
+    /// What the machine can do at best, measured in this run; or the figure that it must keep to.
+    pub(crate) limit: Option<f64>,
+    pub(crate) limit_is: &'static str,
+    pub(crate) target: String,
+    /// `None` where there is no target.
+    pub(crate) met: Option<bool>,
+}
+
+impl Row {
+    /// At least `share` of a limit that was measured beside it.
+    pub(crate) fn share(
+        name: &str,
+        measured: f64,
+        unit: &'static str,
+        limit: f64,
+        limit_is: &'static str,
+        share: f64,
+    ) -> Self {
+        let target = format!(">= {:.0} %", share * 100.0);
+        let met = Some(measured >= limit * share);
+        Self { name: name.to_owned(), measured, unit, limit: Some(limit), limit_is, target, met }
+    }
+
+    /// Less than a fixed figure.
+    pub(crate) fn below(name: &str, measured: f64, unit: &'static str, most: f64) -> Self {
+        let target = format!("< {most} {unit}");
+        Self {
+            name: name.to_owned(),
+            measured,
+            unit,
+            limit: None,
+            limit_is: "",
+            target,
+            met: Some(measured < most),
+        }
+    }
+
+    /// A figure to know, without a target.
+    pub(crate) fn plain(name: &str, measured: f64, unit: &'static str) -> Self {
+        let target = String::new();
+        Self { name: name.to_owned(), measured, unit, limit: None, limit_is: "", target, met: None }
+    }
+}
+
+/// The edge where a measurement reads the clock.
+#[allow(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+pub(crate) fn stopwatch() -> Instant {
+    Instant::now()
+}
+
+pub(crate) fn millis(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1000.0
+}
+
+/// The value below which `share` of them lie.
+pub(crate) fn percentile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let at = ((values.len() as f64 * share) as usize).min(values.len().saturating_sub(1));
+    values.get(at).copied().unwrap_or(0.0)
+}
+
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    percentile(&mut values, 0.5)
+}
+
+pub(crate) fn failed(what: &str) -> impl FnOnce(String) -> CliError {
+    let what = what.to_owned();
+    move |why| CliError::failure("bench_failed", format!("{what}: {why}"))
+}
+
+/// How long each part may measure, and where.
+#[derive(Debug, Clone)]
+pub(crate) struct Ground {
+    pub(crate) dir: PathBuf,
+    pub(crate) span: Duration,
+    pub(crate) rounds: usize,
+}
+
+/// A directory of its own, gone afterwards.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) async fn run(ctx: &Context, dir: Option<&Path>, quick: bool) -> Result<()> {
+    let parent = dir.map_or_else(std::env::temp_dir, Path::to_owned);
+    let scratch = Scratch(parent.join(format!("parhelia-bench-{}", ctx.now().as_millisecond())));
+    std::fs::create_dir_all(&scratch.0)
+        .map_err(|e| CliError::io(format!("cannot make {}", scratch.0.display()), &e))?;
+    let ground = Ground {
+        dir: scratch.0.clone(),
+        span: Duration::from_millis(if quick { 200 } else { 1000 }),
+        rounds: if quick { 1 } else { 5 },
+    };
+    let mut rows = Vec::new();
+    let note = |what: &str| ctx.out.note(&format!("measuring {what} …"));
+    note("the store");
+    rows.extend(store::measure(&ground).await.map_err(failed("the store"))?);
+    note("HTTP");
+    rows.extend(http::measure(&ground).await.map_err(failed("HTTP"))?);
+    note("the reconciler");
+    rows.extend(reconcile::measure(&ground, quick).await.map_err(failed("the reconciler"))?);
+    note("job files");
+    rows.extend(jobs::measure(&ground, quick).map_err(failed("job files"))?);
+    note("a server");
+    rows.extend(server::measure(&ground, quick).await.map_err(failed("a server"))?);
+    ctx.out.list(&rows, |row| row.name.clone(), || screen(&rows))
+}
+
+fn screen(rows: &[Row]) -> String {
+    let columns = [
+        ("FIGURE", 46),
+        ("MEASURED", 18),
+        ("LIMIT IN THIS RUN", 40),
+        ("SHARE", 8),
+        ("TARGET", 12),
+        ("MET", 4),
+    ];
+    let mut table = Table::new(&columns);
+    for row in rows {
+        let limit =
+            row.limit.map_or_else(String::new, |l| format!("{} {} ({})", number(l), row.unit, row.limit_is));
+        let share = row.limit.map_or_else(String::new, |l| format!("{:.0} %", row.measured / l * 100.0));
+        let met = match row.met {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "",
+        };
+        let measured = format!("{} {}", number(row.measured), row.unit);
+        table.row(vec![
+            cell(&row.name),
+            cell(measured),
+            cell(limit),
+            cell(share),
+            cell(&row.target),
+            cell(met),
+        ]);
+    }
+    table.render()
+}
+
+fn number(value: f64) -> String {
+    if value >= 1000.0 {
+        format!("{value:.0}")
+    } else if value >= 10.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    }
+}

@@ -1,0 +1,102 @@
+//! One pass of the reconciler over a fleet that has not changed.
+
+use std::sync::Arc;
+
+use parhelia_core::config::Config;
+use parhelia_core::event::{EventType, NewEvent, Source};
+use parhelia_core::state::ContainerState;
+use parhelia_core::time::{Clock, plus_seconds};
+use parhelia_providers::SystemClock;
+use parhelia_providers::fake::{FakeProvider, World};
+use parhelia_server::entropy::SystemEntropy;
+use parhelia_server::loops::Context;
+use parhelia_server::loops::health::Observer;
+use parhelia_server::loops::reconciler::Reconciler;
+use parhelia_store::{Fence, Owner, Store};
+
+use super::store::{intent, moment};
+use super::{Ground, Row, millis, stopwatch};
+
+pub(super) async fn measure(ground: &Ground, quick: bool) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::new();
+    let sizes: &[(u64, f64)] = if quick { &[(1_000, 100.0)] } else { &[(10_000, 100.0), (100_000, 1500.0)] };
+    for &(size, most) in sizes {
+        let (pass, memory) = passes(ground, size).await?;
+        rows.push(Row::below(&format!("reconcile pass over {size} unchanged containers"), pass, "ms", most));
+        rows.push(Row::plain(&format!("memory that the pass over {size} adds (peak)"), memory, "MB"));
+    }
+    Ok(rows)
+}
+
+async fn passes(ground: &Ground, size: u64) -> Result<(f64, f64), String> {
+    let text = |e: parhelia_store::StoreError| e.to_string();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let store = Store::open_sqlite(&ground.dir.join(format!("reconcile-{size}.db"))).map_err(text)?;
+    let instance = store.this_instance("bench", moment()).await.map_err(text)?;
+    let lease_until = plus_seconds(clock.now(), 3600);
+    let owner = Owner {
+        id: "bench".into(),
+        home_id: "bench".into(),
+        host: "bench".into(),
+        boot_id: "bench".into(),
+        epoch: 0,
+        started_at: moment(),
+        lease_until,
+        ended_at: None,
+        version: env!("CARGO_PKG_VERSION").into(),
+    };
+    store.register_owner(&owner).await.map_err(text)?;
+    let epoch = store.take_leadership("bench", lease_until, clock.now(), true).await.map_err(text)?;
+    let fence = Fence { owner_id: "bench".into(), epoch };
+
+    let mut world = World::new("engine");
+    let mut writes = tokio::task::JoinSet::new();
+    for n in 0..size {
+        let mut row = intent(n, "fake");
+        let Some(spec) = row.spec.as_mut() else { continue };
+        spec.instance_id.clone_from(&instance);
+        let sandbox = world.start(spec, clock.now(), clock.now());
+        row.instance_id.clone_from(&instance);
+        row.state = ContainerState::Running;
+        row.sandbox_id = Some(sandbox.sandbox_id);
+        row.provider_identity = Some("engine".into());
+        row.started_at = Some(clock.now());
+        row.cost_rate_per_hour = Some(0.0);
+        let event =
+            NewEvent::new(EventType::ContainerStarted, Source::Reconciler, "bench").container(&row.id);
+        let (store, now) = (store.clone(), clock.now());
+        writes.spawn(async move { store.register(row, vec![event], now).await });
+        if n % 512 == 511 {
+            while let Some(done) = writes.join_next().await {
+                done.map_err(|e| e.to_string())?.map_err(text)?;
+            }
+        }
+    }
+    while let Some(done) = writes.join_next().await {
+        done.map_err(|e| e.to_string())?.map_err(text)?;
+    }
+    let context = Context {
+        store: store.clone(),
+        fence,
+        config: Arc::new(Config::default()),
+        clock: clock.clone(),
+        entropy: Arc::new(SystemEntropy::default()),
+        observer: Arc::new(Observer::new(clock.clone())),
+    };
+    let reconciler = Reconciler::new(context, Arc::new(FakeProvider::in_memory("fake", world, clock)));
+    reconciler.pass("warm").await.map_err(text)?;
+    let before = super::server::memory_mb("self", "VmRSS");
+    super::server::reset_peak();
+    let mut best = f64::MAX;
+    for _ in 0..5 {
+        let began = stopwatch();
+        let report = reconciler.pass("bench").await.map_err(text)?;
+        if report.busy || report.failures > 0 {
+            return Err("the fleet was not quiet".into());
+        }
+        best = best.min(millis(began));
+    }
+    let added = (super::server::memory_mb("self", "VmHWM") - before).max(0.0);
+    store.close().await.map_err(text)?;
+    Ok((best, added))
+}

@@ -1,0 +1,206 @@
+//! The store beside a bare rusqlite loop that runs the same statements with the same durability.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parhelia_core::Timestamp;
+use parhelia_core::event::{EventType, NewEvent, Source};
+use parhelia_core::heartbeat::Sample;
+use parhelia_core::ids::ContainerId;
+use parhelia_core::sandbox::SandboxSpec;
+use parhelia_store::{EventFilter, NewContainer, Store, sql};
+use rusqlite::{Connection, params};
+
+use super::{Ground, Row, median, percentile, stopwatch};
+
+const CALLERS: usize = 64;
+const BATCH: usize = 100;
+const FLEET: u64 = 1000;
+
+pub(super) fn id(n: u64) -> ContainerId {
+    ContainerId::mint(1_768_000_000_000 + n, n)
+}
+
+pub(super) fn moment() -> Timestamp {
+    Timestamp::from_second(1_768_953_600).unwrap_or_default()
+}
+
+pub(super) fn intent(n: u64, provider: &str) -> NewContainer {
+    let spec = SandboxSpec {
+        container_id: id(n),
+        instance_id: "bench".into(),
+        task_id: None,
+        session_id: None,
+        name: Some(format!("bench-{n}")),
+        image: None,
+        command: vec!["sleep".into(), "1000".into()],
+        env: Default::default(),
+        workdir: None,
+        labels: Default::default(),
+        resources: Default::default(),
+        idle_timeout_seconds: None,
+        tmux_session: None,
+    };
+    NewContainer::intent(provider, spec, moment())
+}
+
+pub(super) fn sample(n: u64) -> Sample {
+    Sample { cpu_percent: Some(12.5), memory_mb: Some(512), uptime_seconds: Some(60), ..Sample::bare(id(n)) }
+}
+
+pub(super) async fn measure(ground: &Ground) -> Result<Vec<Row>, String> {
+    let text = |e: &dyn std::fmt::Display| e.to_string();
+    let limit_path = ground.dir.join("limit.db");
+    for path in ["limit.db", "store.db"] {
+        let store = Store::open_sqlite(&ground.dir.join(path)).map_err(|e| text(&e))?;
+        for n in 0..FLEET {
+            store.register(intent(n, "process"), vec![], moment()).await.map_err(|e| text(&e))?;
+        }
+        store.close().await.map_err(|e| text(&e))?;
+    }
+    let store = Store::open_sqlite(&ground.dir.join("store.db")).map_err(|e| text(&e))?;
+    // In turns, and the median of each: other work on the machine then hits both alike.
+    let mut figures: [Vec<f64>; 4] = Default::default();
+    for _ in 0..ground.rounds {
+        figures[0].push(raw_heartbeats(&limit_path, ground).map_err(|e| text(&e))?);
+        figures[1].push(through_store(&store, ground, BATCH).await?);
+        figures[2].push(raw_events(&limit_path, ground).map_err(|e| text(&e))?);
+        figures[3].push(through_store(&store, ground, 0).await?);
+    }
+    let [raw_beats, beats, raw_writes, writes] = figures.map(median);
+    let tail = tail_latency(&store).await?;
+    store.close().await.map_err(|e| text(&e))?;
+    Ok(vec![
+        Row::share(
+            "heartbeats through the store, batches of 100",
+            beats,
+            "/s",
+            raw_beats,
+            "same statements, one loop",
+            0.7,
+        ),
+        Row::share("single durable writes, 64 tasks", writes, "/s", raw_writes, "bare group commit", 0.7),
+        tail,
+    ])
+}
+
+fn open(path: &Path) -> rusqlite::Result<Connection> {
+    let db = Connection::open(path)?;
+    db.execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4000")?;
+    Ok(db)
+}
+
+fn raw_heartbeats(path: &Path, ground: &Ground) -> rusqlite::Result<f64> {
+    let db = open(path)?;
+    let mut touch = db.prepare(sql::HEARTBEAT_TOUCH.sqlite())?;
+    let mut insert = db.prepare(sql::HEARTBEAT_INSERT.sqlite())?;
+    let mut workers = db.prepare(sql::HEARTBEAT_WORKERS.sqlite())?;
+    let now = "2026-01-21T00:00:00.000Z";
+    let (began, mut done) = (stopwatch(), 0_u64);
+    while began.elapsed() < ground.span {
+        db.execute_batch("BEGIN IMMEDIATE")?;
+        for i in 0..BATCH as u64 {
+            let id = id((done + i) % FLEET).to_string();
+            touch.execute(params![id, now, 12.5, None::<f64>, 512, None::<f64>, 60])?;
+            insert.execute(params![
+                id,
+                now,
+                12.5,
+                None::<f64>,
+                512,
+                None::<f64>,
+                60,
+                None::<i64>,
+                None::<i64>,
+                "{}"
+            ])?;
+            workers.execute(params![id, now])?;
+        }
+        db.execute_batch("COMMIT")?;
+        done += BATCH as u64;
+    }
+    Ok(done as f64 / began.elapsed().as_secs_f64())
+}
+
+fn raw_events(path: &Path, ground: &Ground) -> rusqlite::Result<f64> {
+    let db = open(path)?;
+    let mut insert = db.prepare(sql::EVENT.sqlite())?;
+    let none = None::<&str>;
+    let (began, mut done) = (stopwatch(), 0_u64);
+    while began.elapsed() < ground.span {
+        db.execute_batch("BEGIN IMMEDIATE")?;
+        for _ in 0..CALLERS {
+            let row = params![
+                "2026-01-21T00:00:00.000Z",
+                "server_started",
+                none,
+                none,
+                none,
+                none,
+                none,
+                none,
+                "measuring",
+                "{}",
+                "system"
+            ];
+            let _: i64 = insert.query_row(row, |row| row.get(0))?;
+        }
+        db.execute_batch("COMMIT")?;
+        done += CALLERS as u64;
+    }
+    Ok(done as f64 / began.elapsed().as_secs_f64())
+}
+
+/// `batch` heartbeats a call, or one event a call when it is 0.
+async fn through_store(store: &Store, ground: &Ground, batch: usize) -> Result<f64, String> {
+    let counted = Arc::new(AtomicU64::new(0));
+    let began = stopwatch();
+    let span = ground.span;
+    let tasks: Vec<_> = (0..CALLERS as u64)
+        .map(|n| {
+            let (store, counted) = (store.clone(), counted.clone());
+            tokio::spawn(async move {
+                let samples: Vec<Sample> = (0..batch as u64).map(|i| sample((n * 7 + i) % FLEET)).collect();
+                while began.elapsed() < span {
+                    let done = if samples.is_empty() {
+                        let event = NewEvent::new(EventType::ServerStarted, Source::System, "measuring");
+                        store.append_events(vec![event], moment()).await.map(|ids| ids.len())
+                    } else {
+                        store.heartbeats(&samples, moment()).await.map(|known| known.len())
+                    };
+                    counted.fetch_add(done.map_err(|e| e.to_string())? as u64, Ordering::Relaxed);
+                }
+                Ok::<(), String>(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.map_err(|e| e.to_string())??;
+    }
+    Ok(counted.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64())
+}
+
+/// From the moment a write is acknowledged until a reader of the tail has the event.
+async fn tail_latency(store: &Store) -> Result<Row, String> {
+    let text = |e: parhelia_store::StoreError| e.to_string();
+    let mut waits = Vec::new();
+    let mut commits = store.subscribe_commits();
+    for _ in 0..200 {
+        let after = store.last_event_id().await.map_err(text)?;
+        commits.borrow_and_update();
+        let reader = store.clone();
+        let mut signal = commits.clone();
+        let tail = tokio::spawn(async move {
+            let _ = signal.changed().await;
+            let filter = EventFilter { after_id: Some(after), limit: Some(1), ..EventFilter::default() };
+            reader.events(&filter).await.map(|events| (events.len(), stopwatch()))
+        });
+        let event = NewEvent::new(EventType::ServerStarted, Source::System, "measuring");
+        store.append_events(vec![event], moment()).await.map_err(text)?;
+        let committed = stopwatch();
+        let (_, seen) = tail.await.map_err(|e| e.to_string())?.map_err(text)?;
+        waits.push(seen.saturating_duration_since(committed).as_secs_f64() * 1000.0);
+    }
+    Ok(Row::plain("event committed to seen in the tail, p99", percentile(&mut waits, 0.99), "ms"))
+}

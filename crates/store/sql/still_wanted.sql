@@ -1,0 +1,2 @@
+-- Nobody has asked for its end meanwhile.
+SELECT 1 FROM containers WHERE id = $1 AND desired = 'running'
