@@ -470,7 +470,8 @@ impl Leading {
             let mut loops = JoinSet::new();
             let fence = lead.borrow_and_update().clone();
             if let Some(fence) = &fence {
-                self.context.observer.restart();
+                // While another led, nobody watched here, and that must age nobody (contract 11).
+                self.context.observer.was_away();
                 self.start(fence, &stopping, &mut loops);
             }
             tokio::select! {

@@ -61,12 +61,6 @@ impl Observer {
         }
     }
 
-    /// Begins anew: while another led, nobody watched here, and that must age nobody (contract 11).
-    pub fn restart(&self) {
-        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = self.clock.monotonic();
-        self.ears.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
     /// A heartbeat has become durable.
     pub fn heard(&self, ids: impl Iterator<Item = ContainerId>, received_at: Timestamp) {
         let at = self.clock.monotonic();

@@ -1,5 +1,5 @@
--- heartbeat_touch for a whole batch. Of several samples of one container each figure is the last that has
--- it. Rows are locked in the order of their ids, so that two batches cannot wait for each other in a circle.
+-- heartbeat_touch for a whole batch. Of several samples of one container the time is the last one's and each
+-- figure that of the last that has it. Rows are locked in the order of their ids, so that two batches cannot wait for each other in a circle.
 -- Gives the places in the batch of those whose container is known.
 WITH beats AS (
     SELECT *
@@ -7,7 +7,7 @@ WITH beats AS (
                 $6::DOUBLE PRECISION[], $7::BIGINT[]) WITH ORDINALITY
          AS b (id, at, cpu, memory, memory_mb, disk, uptime, ord)
 ), latest AS (
-    SELECT id, MAX(at COLLATE "C") AS at,
+    SELECT id, (ARRAY_AGG(at ORDER BY ord DESC))[1] AS at,
            (ARRAY_AGG(cpu ORDER BY ord DESC) FILTER (WHERE cpu IS NOT NULL))[1] AS cpu,
            (ARRAY_AGG(memory ORDER BY ord DESC) FILTER (WHERE memory IS NOT NULL))[1] AS memory,
            (ARRAY_AGG(memory_mb ORDER BY ord DESC) FILTER (WHERE memory_mb IS NOT NULL))[1] AS memory_mb,
