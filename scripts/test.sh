@@ -6,10 +6,11 @@ cd "$(dirname "$0")/.."
 
 say() { printf '\n== %s\n' "$*"; }
 
-# What the tests use besides Rust: a C compiler for SQLite, tmux (one test asks it), mount for small disks.
+# What the tests use besides Rust: a C compiler for SQLite, tmux (one test asks it), mount for small disks, Docker
+# (each of its tests starts a private engine of its own) and a static busybox for its image.
 say "packages"
 missing=()
-for pair in cc:gcc tmux:tmux mount:mount ps:procps; do
+for pair in cc:gcc tmux:tmux mount:mount ps:procps dockerd:docker.io docker:docker.io busybox:busybox-static; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
 done
 # A real PostgreSQL, started by each test process in a directory of its own.
@@ -17,6 +18,7 @@ compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql
 command -v setpriv >/dev/null || missing+=(util-linux)
 [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
 if [ "${#missing[@]}" -gt 0 ]; then
+    mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
     sudo=""
     if [ "$(id -u)" -ne 0 ]; then sudo="sudo"; fi
     $sudo apt-get update -q

@@ -219,21 +219,27 @@ pub(crate) struct SuperviseArgs {
     #[arg(long, value_name = "DIR", requires = "command")]
     pub(crate) inside: Option<PathBuf>,
 
+    /// How often to beat
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub(crate) heartbeat_interval: u64,
 
+    /// Stop after this long without output and without CPU use
     #[arg(long, value_name = "SECONDS")]
     pub(crate) idle_timeout: Option<u64>,
 
+    /// The tmux session that it works in
     #[arg(long, value_name = "SESSION")]
     pub(crate) tmux: Option<String>,
 
+    /// How many cores it may use
     #[arg(long, value_name = "CORES")]
     pub(crate) cpu: Option<f64>,
 
+    /// How much memory it may use
     #[arg(long, value_name = "MB")]
     pub(crate) memory: Option<i64>,
 
+    /// The command and its arguments
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,
 }

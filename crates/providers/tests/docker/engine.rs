@@ -20,11 +20,17 @@ pub(crate) struct DockerEngine {
     dir: tempfile::TempDir,
     /// The data of the engine at this moment; another name is another engine.
     data: String,
+    options: Vec<String>,
     daemon: Option<Child>,
 }
 
 impl DockerEngine {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// With more options for the daemon.
+    pub(crate) fn start_with(options: &[String]) -> Self {
         for (program, package) in
             [("dockerd", "docker.io"), ("docker", "docker.io"), ("busybox", "busybox-static")]
         {
@@ -35,7 +41,7 @@ impl DockerEngine {
             );
         }
         let dir = tempfile::Builder::new().prefix("phd").tempdir().unwrap();
-        let mut engine = Self { dir, data: "data".to_owned(), daemon: None };
+        let mut engine = Self { dir, data: "data".to_owned(), options: options.to_vec(), daemon: None };
         engine.up();
         engine.import();
         engine
@@ -71,6 +77,7 @@ impl DockerEngine {
             .args(["--ip6tables=false", "--shutdown-timeout", "1"])
             .args(["--host", &self.host(), "--data-root", &in_dir(&self.data)])
             .args(["--exec-root", &in_dir(&format!("{}-exec", self.data)), "--pidfile", &in_dir("pid")])
+            .args(&self.options)
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
@@ -173,6 +180,10 @@ impl Drop for DockerEngine {
             }
         }
         self.down();
+        // An engine with `live-restore` leaves its data mounted upon itself.
+        for data in ["data", "other"] {
+            let _ = Command::new("umount").arg(self.dir.path().join(data)).output();
+        }
     }
 }
 

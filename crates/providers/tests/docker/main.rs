@@ -7,3 +7,4 @@ mod ground;
 mod life;
 mod outage;
 mod output;
+mod remote;

@@ -2,5 +2,6 @@
 
 mod model;
 mod properties;
+mod removal;
 mod snapshots;
 mod world;

@@ -1183,6 +1183,32 @@ fn an_idempotent_create_is_repeated() {
     ");
 }
 
+/// Made, never started, and whoever asked for it was not answered: a second create finishes the first.
+#[test]
+fn an_idempotent_create_that_was_cut_in_half_is_finished() {
+    let half = |tried: &str, provider: &str| {
+        planned(&format!(
+            "{provider}
+            row c-aaaa created attempts=1 tried=-{tried}
+            sandbox sb-1 c-aaaa starting age=5s"
+        ))
+    };
+    assert_snapshot!(half("31s", ""), @"
+    create c-aaaa attempt 2
+    wake now
+    busy
+    ");
+    assert_snapshot!(half("10s", ""), @"
+    waiting c-aaaa: the provider is starting it
+    wake +20s
+    busy
+    ");
+    assert_snapshot!(half("31s", "provider idempotent=false settles=30"), @"
+    waiting c-aaaa: the provider is starting it
+    busy
+    ");
+}
+
 #[test]
 fn a_create_that_is_not_idempotent_is_given_up_as_lost() {
     let world = "
