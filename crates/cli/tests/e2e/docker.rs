@@ -348,3 +348,22 @@ fn a_supervisor_inside_beats_through_the_mounted_socket_and_ends_as_its_command_
         assert!(last.elapsed() < Duration::from_secs(60) && !is_running(&engine, &id));
     }
 }
+
+#[test]
+fn docker_is_a_provider_when_it_is_switched_on_and_not_otherwise() {
+    let nowhere = tempfile::tempdir().unwrap();
+    let host = format!("host = 'unix://{}'", nowhere.path().join("docker.sock").display());
+    let providers = |switch: &str| {
+        let home = Home::with_config(&format!("[docker]\nenabled = {switch}\n{host}\n"));
+        let _server = home.up(&[]);
+        let (_, info) = home.api("GET", "/api/v1/server", None);
+        (home, info["providers"].to_string())
+    };
+    let (_, off) = providers("false");
+    assert!(!off.contains("docker"), "{off}");
+    let (_, on) = providers("true");
+    assert!(on.contains("docker"), "{on}");
+    // An address was given: that speaks for an engine, though none answers there yet.
+    let (_, auto) = providers("'auto'");
+    assert!(auto.contains("docker"), "{auto}");
+}

@@ -49,7 +49,7 @@ impl From<StoreError> for ServiceError {
             unreadable @ StoreError::Unreadable { .. } => Self::Internal(unreadable.to_string()),
             other => Self::Unavailable {
                 message: other.to_string(),
-                fix: "mend the cause (the disk of the home, or the shared database); then repeat the request",
+                fix: "check the disk of the home (free space, permissions), or the shared database; then repeat the request",
             },
         }
     }
