@@ -103,20 +103,22 @@ pub(crate) fn list(views: &[ContainerView], sums: &Totals, wide: bool) -> String
     format!("{}\n{}\n", table(views, wide), totals(sums))
 }
 
-pub(crate) fn orphans(views: &[ContainerView], suspected: i64) -> String {
+/// Orphans, and what is suspected of being one: seen at first sight, called so after the grace.
+pub(crate) fn orphans(views: &[ContainerView]) -> String {
     let mut table =
         Table::new(&[("ID", 12), ("SANDBOX", 13), ("AGE", 9), ("COST", 9), ("TASK (if known)", 0)]);
     for view in views {
         table.row(vec![
             cell(view.record.id.as_str()),
             cell(or_dash(view.sandbox.as_deref())),
-            cell(age(view)),
+            cell(if view.suspected { format!("{} (suspected)", age(view)) } else { age(view) }),
             cell(money(view.cost)),
             cell(or_dash(view.task.as_deref())),
         ]);
     }
     let mut out = table.render();
-    let count = counted(views.len() as i64, "orphan");
+    let suspected = views.iter().filter(|view| view.suspected).count() as i64;
+    let count = counted(views.len() as i64 - suspected, "orphan");
     let _ = writeln!(out, "\n{count} detected. Run 'parhelia cleanup --orphans' to terminate.");
     if suspected > 0 {
         let _ = writeln!(out, "{}", suspects(suspected));

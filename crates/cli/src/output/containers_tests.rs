@@ -133,7 +133,7 @@ fn the_seeds_orphans() {
     let orphans_only: Vec<_> =
         fleet().into_iter().filter(|v| v.record.state == ContainerState::Orphaned).collect();
     assert_eq!(
-        plain(&orphans(&orphans_only, 0)),
+        plain(&orphans(&orphans_only)),
         "\
 ID          SANDBOX      AGE      COST     TASK (if known)
 c-ghi789    sb-rst456    3h 20m   $2.10    -
@@ -141,7 +141,11 @@ c-ghi789    sb-rst456    3h 20m   $2.10    -
 1 orphan detected. Run 'parhelia cleanup --orphans' to terminate.
 "
     );
-    assert!(orphans(&orphans_only, 2).ends_with("(2 suspected: younger than the grace period)\n"));
+    let mut suspect = orphans_only[0].clone();
+    suspect.suspected = true;
+    let screen = plain(&orphans(&[suspect]));
+    assert!(screen.contains("3h 20m (suspected)") && screen.contains("0 orphans detected"), "{screen}");
+    assert!(screen.ends_with("(1 suspected: younger than the grace period)\n"), "{screen}");
 }
 
 #[test]

@@ -162,21 +162,13 @@ async fn events(ctx: &Context, args: ContainerEventsArgs) -> Result<()> {
 
 async fn orphans(ctx: &Context) -> Result<()> {
     let found = fetch(&ctx.client()?, &[("orphans", "true".to_owned())], None).await?;
-    let (orphans, others): (Vec<_>, Vec<_>) = found
-        .containers
-        .into_iter()
-        .partition(|view| view.record.state == ContainerState::Orphaned && !view.suspected);
-    let suspected = others.iter().filter(|view| view.suspected).count() as i64;
-    let suspected = suspected.max(found.totals.suspected);
+    let orphans = found.containers;
     ctx.out.list(&orphans, id_of, || match orphans.is_empty() {
         true => String::new(),
-        false => output::containers::orphans(&orphans, suspected),
+        false => output::containers::orphans(&orphans),
     })?;
     if orphans.is_empty() {
         ctx.out.hint("No orphans.");
-        if suspected > 0 {
-            ctx.out.hint(&output::containers::suspects(suspected));
-        }
     }
     Ok(())
 }
