@@ -15,7 +15,7 @@ use crate::sandbox::{Resources, VolumeMount};
 use crate::word_enum;
 
 /// `POST /api/v1/containers`: one sandbox, please.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunRequest {
     #[serde(default = "process")]
@@ -62,7 +62,7 @@ fn process() -> String {
 }
 
 /// A container as every door shows it: its record, with the cost counted up to this moment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ContainerView {
     #[serde(flatten)]
     pub record: Container,
@@ -79,14 +79,14 @@ pub struct ContainerView {
 }
 
 /// `GET /api/v1/containers`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ContainerList {
     pub containers: Vec<ContainerView>,
     pub totals: Totals,
 }
 
 /// Over the containers of the answer, before `limit`; the foreign figures are over everything.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Totals {
     pub total: i64,
     pub running: i64,
@@ -99,7 +99,7 @@ pub struct Totals {
 }
 
 /// `GET /api/v1/containers/stats`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct StatsView {
     pub total: i64,
     pub by_state: BTreeMap<String, i64>,
@@ -109,7 +109,7 @@ pub struct StatsView {
 }
 
 /// `POST /api/v1/containers/{id}/stop` and `…/terminate`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StopRequest {
     /// From SIGTERM to SIGKILL. 30 for stop, 10 for terminate, 0 is force.
@@ -119,20 +119,20 @@ pub struct StopRequest {
 }
 
 /// `POST /api/v1/heartbeats`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatBatch {
     pub heartbeats: Vec<Sample>,
 }
 
 /// Everything not in `rejected` is on disk.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct HeartbeatReceipt {
     pub accepted: usize,
     pub rejected: Vec<RejectedHeartbeat>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct RejectedHeartbeat {
     /// Its place in the batch.
     pub index: usize,
@@ -142,7 +142,7 @@ pub struct RejectedHeartbeat {
 }
 
 /// `GET /api/v1/containers/{id}/heartbeats`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct HeartbeatHistory {
     pub heartbeats: Vec<Heartbeat>,
     /// Older than the raw ones, an hour a row.
@@ -150,7 +150,7 @@ pub struct HeartbeatHistory {
 }
 
 /// `GET /api/v1/events`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct EventList {
     pub events: Vec<Event>,
     /// Ask for what came `after` this to go on without a gap.
@@ -165,7 +165,7 @@ word_enum!(
 );
 
 /// `POST /api/v1/cleanup`. Without `ids` it only shows what qualifies.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CleanupRequest {
     pub kind: CleanupKind,
@@ -176,7 +176,7 @@ pub struct CleanupRequest {
     pub ids: Option<Vec<ContainerId>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct CleanupReport {
     /// What qualifies (asked without ids).
     pub candidates: Vec<ContainerView>,
@@ -197,7 +197,7 @@ word_enum!(
     }
 );
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct CleanupOutcome {
     pub id: ContainerId,
     pub verdict: CleanupVerdict,
@@ -205,7 +205,7 @@ pub struct CleanupOutcome {
 }
 
 /// `GET /api/v1/reconciler`: read from the store, so it is true from any process and after a restart.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ReconcilerStatus {
     pub running: bool,
     pub last_run_at: Option<Timestamp>,
@@ -216,7 +216,7 @@ pub struct ReconcilerStatus {
     pub providers: Vec<ProviderStatus>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ProviderStatus {
     pub name: String,
     pub identity: Option<String>,
@@ -226,7 +226,7 @@ pub struct ProviderStatus {
     pub last_cycle: Option<CycleView>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct CycleView {
     pub id: i64,
     pub provider: String,
@@ -252,7 +252,7 @@ pub struct CycleView {
 }
 
 /// `GET /api/v1/instances`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct InstanceView {
     pub id: String,
     pub is_self: bool,
@@ -264,7 +264,7 @@ pub struct InstanceView {
     pub cost_per_hour_usd: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ForeignView {
     pub provider: String,
     pub sandbox: String,
@@ -278,20 +278,20 @@ pub struct ForeignView {
     pub last_seen_at: Timestamp,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct InstanceList {
     pub instances: Vec<InstanceView>,
 }
 
 /// `POST /api/v1/instances/{id}/adopt`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AdoptReport {
     pub instance: String,
     pub containers: Vec<ContainerId>,
 }
 
 /// `GET /api/v1/server`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ServerInfo {
     pub version: String,
     pub instance_id: String,
@@ -314,7 +314,7 @@ fn yes() -> bool {
 }
 
 /// `application/problem+json`: the one shape of every error.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Problem {
     #[serde(rename = "type", default)]
     pub kind: String,

@@ -44,6 +44,19 @@ pub struct Server {
     pub idle_exit_seconds: u64,
     pub max_body_bytes: u64,
     pub max_batch: u64,
+    /// Connections at once, at each door.
+    pub max_connections: u64,
+    /// Requests of one subject in a second, with twice that at once; 0 is no limit. Not for the home's own socket.
+    pub max_requests_per_second: u64,
+    /// For a handshake, the head of a request, and a client that takes no more of its answer.
+    pub client_patience_seconds: u64,
+    /// A file with the certificate (and its chain) for the TCP address, and one with its key: then it is TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_cert: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<String>,
+    /// Listens beyond this machine without TLS: for a network that is trusted in itself.
+    pub insecure_listen: bool,
 }
 
 /// An address that may hold a password: it is never shown, only handed to the store.
@@ -65,6 +78,12 @@ impl Default for Server {
             idle_exit_seconds: 600,
             max_body_bytes: 2 << 20,
             max_batch: 10_000,
+            max_connections: 1000,
+            max_requests_per_second: 5000,
+            client_patience_seconds: 30,
+            tls_cert: None,
+            tls_key: None,
+            insecure_listen: false,
         }
     }
 }
@@ -258,6 +277,9 @@ impl Config {
             ("server.idle_exit_seconds", s.idle_exit_seconds, 1, 604_800),
             ("server.max_body_bytes", s.max_body_bytes, 65_536, 1 << 30),
             ("server.max_batch", s.max_batch, 1, 100_000),
+            ("server.max_connections", s.max_connections, 1, 100_000),
+            ("server.max_requests_per_second", s.max_requests_per_second, 0, 1_000_000),
+            ("server.client_patience_seconds", s.client_patience_seconds, 1, 600),
             ("reconciler.poll_interval_seconds", r.poll_interval_seconds, 1, 3600),
             ("reconciler.stale_threshold_seconds", r.stale_threshold_seconds, 2, 86_400),
             ("reconciler.orphan_grace_period_seconds", r.orphan_grace_period_seconds, 0, 86_400),

@@ -10,7 +10,7 @@ use crate::sandbox::SandboxSpec;
 use crate::state::{ContainerState, CostSource, Desired, Health, TerminationReason};
 
 /// A row of `containers`, whole. Field names are the column names.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Container {
     pub id: ContainerId,
     pub provider: String,

@@ -44,6 +44,10 @@ word_enum!(
         ForeignDetected = "foreign_detected",
         InstanceAdopted = "instance_adopted",
 
+        TokenCreated = "token_created",
+        TokenRevoked = "token_revoked",
+        AccessRefused = "access_refused",
+
         ServerStarted = "server_started",
         ServerStopped = "server_stopped",
         LeaderElected = "leader_elected",
@@ -81,7 +85,8 @@ impl EventType {
             | ProviderUnreachable
             | ProviderIdentityChanged
             | ForeignDetected
-            | SandboxQuarantined => Severity::Warning,
+            | SandboxQuarantined
+            | AccessRefused => Severity::Warning,
             OrphanDetected | CreateFailed | StopFailed | ContainerUnhealthy | ContainerDead
             | ContainerSilent | BreakerTripped | ReconcileFailed => Severity::Error,
             _ => Severity::Info,
@@ -96,7 +101,7 @@ impl EventType {
 }
 
 /// A row of `events`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Event {
     pub id: i64,
     pub timestamp: Timestamp,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::ContainerId;
 
 /// A heartbeat as its sender gives it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
     pub container_id: ContainerId,
@@ -54,7 +54,7 @@ impl Sample {
 }
 
 /// A row of `heartbeats`. `timestamp` is the receive time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Heartbeat {
     pub id: i64,
     pub container_id: ContainerId,
@@ -70,7 +70,7 @@ pub struct Heartbeat {
 }
 
 /// One hour of one container's heartbeats, kept after the raw ones have gone.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct HeartbeatHour {
     pub container_id: ContainerId,
     pub hour: Timestamp,

@@ -29,9 +29,12 @@ fn base32(at_millis: u64, random: u64) -> String {
 }
 
 macro_rules! prefixed_id {
-    ($name:ident, $kind:literal, $prefix:literal, $doc:literal) => {
+    ($name:ident, $kind:literal, $prefix:literal, $pattern:literal, $doc:literal) => {
         #[doc = $doc]
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(
+            Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
+        )]
+        #[schema(value_type = String, pattern = $pattern)]
         #[serde(try_from = "String", into = "String")]
         pub struct $name(String);
 
@@ -82,8 +85,27 @@ macro_rules! prefixed_id {
     };
 }
 
-prefixed_id!(ContainerId, "container", "c-", "One sandbox instance at a provider, and our record of it.");
-prefixed_id!(WorkerId, "worker", "w-", "A process inside a container that claims tasks.");
+prefixed_id!(
+    ContainerId,
+    "container",
+    "c-",
+    "^c-[a-z0-9]{4,40}$",
+    "One sandbox instance at a provider, and our record of it."
+);
+prefixed_id!(
+    TokenId,
+    "token",
+    "tok-",
+    "^tok-[a-z0-9]{4,40}$",
+    "A secret that somebody was given, and what it opens."
+);
+prefixed_id!(
+    WorkerId,
+    "worker",
+    "w-",
+    "^w-[a-z0-9]{4,40}$",
+    "A process inside a container that claims tasks."
+);
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@
 //! the liveness ladder, prices, and the shapes that cross the API. There is no clock, no randomness and no
 //! IO in this crate: `now` is an argument, and so is every random bit.
 
+pub mod access;
 pub mod api;
 pub mod config;
 pub mod container;
@@ -18,3 +19,6 @@ pub mod state;
 pub mod time;
 
 pub use jiff::Timestamp;
+/// For `word_enum!`, wherever it is used.
+#[doc(hidden)]
+pub use utoipa;

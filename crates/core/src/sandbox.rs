@@ -11,7 +11,7 @@ use crate::state::TerminationReason;
 
 /// Everything a provider needs to make one sandbox. Stored with the intent, so that any later process can
 /// carry it out. Its environment is stored as given: secrets do not belong there.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct SandboxSpec {
     pub container_id: ContainerId,
     pub instance_id: String,
@@ -45,7 +45,7 @@ pub struct SandboxSpec {
 }
 
 /// What a container engine puts around a command. A provider that cannot give it refuses the whole.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Surroundings {
     /// `uid`, `uid:gid` or names that the image knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,7 +73,7 @@ impl Surroundings {
 }
 
 /// A named volume of the engine, and where the sandbox finds it. Never a path of the host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeMount {
     pub name: String,
@@ -124,7 +124,7 @@ impl VolumeMount {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Resources {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_cores: Option<f64>,
@@ -135,7 +135,7 @@ pub struct Resources {
 }
 
 /// The tags that every sandbox of ours carries, set atomically at its creation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Tags {
     pub instance: String,
     pub container: ContainerId,

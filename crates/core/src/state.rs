@@ -27,6 +27,17 @@ macro_rules! word_enum {
             }
         }
 
+        impl $crate::utoipa::PartialSchema for $name {
+            fn schema() -> $crate::utoipa::openapi::RefOr<$crate::utoipa::openapi::schema::Schema> {
+                $crate::utoipa::openapi::schema::ObjectBuilder::new()
+                    .schema_type($crate::utoipa::openapi::schema::Type::String)
+                    .enum_values(Some([$($word),+]))
+                    .into()
+            }
+        }
+
+        impl $crate::utoipa::ToSchema for $name {}
+
         impl std::str::FromStr for $name {
             type Err = $crate::state::UnknownWord;
             fn from_str(text: &str) -> Result<Self, Self::Err> {

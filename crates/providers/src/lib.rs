@@ -87,6 +87,18 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     /// Makes the sandbox of `spec`, named by `spec.container_id`.
     async fn create(&self, spec: &SandboxSpec) -> Result<Sandbox, CreateError>;
 
+    /// Whether its sandboxes speak for themselves through a door that asks who they are.
+    fn wants_secret(&self) -> bool {
+        false
+    }
+
+    /// Like [`Provider::create`], with the secret that the sandbox proves itself with. It is handed over as a
+    /// file: never in a variable, a label or a log line.
+    async fn create_with_secret(&self, spec: &SandboxSpec, secret: &str) -> Result<Sandbox, CreateError> {
+        let _ = secret;
+        self.create(spec).await
+    }
+
     /// Asks for the end of the sandbox and everything in it: politely at first, by force after the grace,
     /// at once when the grace is 0. `Ok` says that the request was taken, never that it is gone.
     /// Safe to repeat.

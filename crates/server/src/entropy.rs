@@ -3,13 +3,17 @@
 use std::sync::Mutex;
 
 use parhelia_core::Timestamp;
-use parhelia_core::ids::ContainerId;
+use parhelia_core::ids::{ContainerId, TokenId};
 
 pub trait Entropy: Send + Sync + std::fmt::Debug {
     fn bits(&self) -> u64;
 
     fn container_id(&self, now: Timestamp) -> ContainerId {
         ContainerId::mint(now.as_millisecond().max(0) as u64, self.bits())
+    }
+
+    fn token_id(&self, now: Timestamp) -> TokenId {
+        TokenId::mint(now.as_millisecond().max(0) as u64, self.bits())
     }
 
     /// A random (version 4) uuid.

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -30,13 +29,14 @@ use tracing::{error, info, warn};
 
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::home::{Home, HomeError, ServerLock};
-use crate::http::{self, App, Door, TokenHash};
+use crate::http::{self, App, Gate, Limits, Listener};
 use crate::loops::driver::{self, Ended, SharedQueue};
 use crate::loops::election::{Election, Lead};
 use crate::loops::health::{HealthLoop, Observer};
 use crate::loops::reconciler::Reconciler;
-use crate::loops::{Context, lease, retention, stopped, vitals};
+use crate::loops::{Context, guests, lease, retention, stopped, vitals};
 use crate::service::{ProviderHandle, Service};
+use crate::tls;
 
 /// What open connections and loops get to finish when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -75,9 +75,15 @@ pub enum ServeError {
     #[error("cannot listen on {address}: {reason}")]
     Listen { address: String, reason: String },
     #[error(
-        "{address} is reachable from other machines, and this server has no TLS: listen on a loopback address such as 127.0.0.1:7717"
+        "{address} is reachable from other machines: give --tls-cert and --tls-key, listen on a loopback address such as 127.0.0.1:7717, or say --insecure-listen if the network itself is trusted"
     )]
     NotLoopback { address: SocketAddr },
+    #[error(
+        "TLS needs both a certificate and a key: give --tls-cert and --tls-key (server.tls_cert, server.tls_key)"
+    )]
+    HalfTls,
+    #[error("cannot use {path} for TLS: {reason}")]
+    Tls { path: String, reason: String },
     #[error("'{text}' is not an address: write it as 127.0.0.1:7717")]
     BadAddress { text: String },
     #[error("cannot prepare the process provider in {home}: {reason}")]
@@ -107,6 +113,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy::default());
     let address = tcp_address(&options)?;
+    let tls = tls::acceptor(&options.config.server)?;
     let home = Home::open(&options.home, entropy.as_ref())?;
     let _lock = lock(&home, &clock).await?;
     let store = match &options.config.server.database_url {
@@ -167,12 +174,18 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         loops.spawn(hear_wakes(service.clone(), wakes, stopping.clone()));
     }
     loops.spawn(vitals::run(service.clone(), stopping.clone()));
-    let app = App { service: service.clone(), info: Arc::new(info), stop: Arc::new(Notify::new()) };
+    loops.spawn(guests::run(service.clone(), stopping.clone()));
+    let app = App {
+        service: service.clone(),
+        info: Arc::new(info),
+        stop: Arc::new(Notify::new()),
+        document: Arc::default(),
+    };
     let ring = app.stop.clone();
-    let mut doors = open_doors(app.clone(), socket, tcp, &token, &context.config, &stopping);
-    if let Some(listener) = for_containers {
-        open_to_containers(app, listener, &context.config, &stopping, &mut doors);
-    }
+    let mut listeners = vec![Listener::Socket(socket)];
+    listeners.extend(tcp.map(|tcp| Listener::Tcp(tcp, tls)));
+    listeners.extend(for_containers.map(Listener::Containers));
+    let doors = open_doors(app, listeners, &token, &context.config, &stopping);
     info!(home = %home.path.display(), instance = %led.instance_id, epoch = led.fence.epoch, "serving");
     on_ready(&Ready {
         socket: home.socket(),
@@ -232,7 +245,9 @@ fn tcp_address(options: &ServeOptions) -> Result<Option<SocketAddr>, ServeError>
         (None, Some(text)) => text.parse().map_err(|_| ServeError::BadAddress { text: text.clone() })?,
         (None, None) => return Ok(None),
     };
-    if address.ip().is_loopback() { Ok(Some(address)) } else { Err(ServeError::NotLoopback { address }) }
+    let server = &options.config.server;
+    let trusted = address.ip().is_loopback() || server.tls_cert.is_some() || server.insecure_listen;
+    if trusted { Ok(Some(address)) } else { Err(ServeError::NotLoopback { address }) }
 }
 
 fn listen_error(address: impl ToString, e: &std::io::Error) -> ServeError {
@@ -273,24 +288,6 @@ fn container_listener(home: &Home) -> Result<UnixListener, ServeError> {
     let listener = UnixListener::bind(&path).map_err(failed)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).map_err(failed)?;
     Ok(listener)
-}
-
-fn open_to_containers(
-    app: App,
-    listener: UnixListener,
-    config: &Config,
-    stopping: &watch::Receiver<bool>,
-    doors: &mut JoinSet<()>,
-) {
-    let routes = http::heartbeat_router(app, config.server.max_body_bytes as usize);
-    let mut stopping = stopping.clone();
-    let over = async move { stopped(&mut stopping).await };
-    let serving = axum::serve(listener, routes).with_graceful_shutdown(over);
-    doors.spawn(async move {
-        if let Err(e) = serving.into_future().await {
-            error!(error = %e, "the containers' socket failed");
-        }
-    });
 }
 
 struct Led {
@@ -522,32 +519,24 @@ pub fn check_database_url(url: &str) -> Result<(), StoreError> {
     parhelia_store::postgres::check_url(url)
 }
 
+/// One router behind every door: a door only says who comes in.
 fn open_doors(
     app: App,
-    socket: UnixListener,
-    tcp: Option<TcpListener>,
+    listeners: Vec<Listener>,
     token: &str,
     config: &Config,
     stopping: &watch::Receiver<bool>,
 ) -> JoinSet<()> {
-    let limit = config.server.max_body_bytes as usize;
+    let server = &config.server;
+    let limits = Limits {
+        connections: server.max_connections as usize,
+        patience: Duration::from_secs(server.client_patience_seconds),
+    };
+    let gate = Gate::new(token, server.max_requests_per_second);
+    let router = http::router(app, gate, server.max_body_bytes as usize);
     let mut doors = JoinSet::new();
-    let stopped = |mut stopping: watch::Receiver<bool>| async move { stopped(&mut stopping).await };
-    let local = http::router(app.clone(), Door::Socket, limit);
-    let serving = axum::serve(socket, local).with_graceful_shutdown(stopped(stopping.clone()));
-    doors.spawn(async move {
-        if let Err(e) = serving.into_future().await {
-            error!(error = %e, "the unix socket failed");
-        }
-    });
-    if let Some(listener) = tcp {
-        let remote = http::router(app, Door::Tcp(TokenHash::of(token)), limit);
-        let serving = axum::serve(listener, remote).with_graceful_shutdown(stopped(stopping.clone()));
-        doors.spawn(async move {
-            if let Err(e) = serving.into_future().await {
-                error!(error = %e, "the TCP address failed");
-            }
-        });
+    for listener in listeners {
+        doors.spawn(http::serve(listener, router.clone(), limits.clone(), stopping.clone()));
     }
     doors
 }

@@ -4,10 +4,11 @@
 use std::str::FromStr;
 
 use jiff::Timestamp;
+use parhelia_core::access::Token;
 use parhelia_core::container::Container;
 use parhelia_core::event::Event;
 use parhelia_core::heartbeat::{Heartbeat, HeartbeatHour};
-use parhelia_core::ids::ContainerId;
+use parhelia_core::ids::{ContainerId, TokenId};
 use parhelia_core::reconcile::{Counts, ProviderMemory, Tracked};
 use parhelia_core::sandbox::Resources;
 use parhelia_core::time;
@@ -389,5 +390,22 @@ pub(crate) fn cycle(c: &mut Columns<'_>) -> Result<Cycle> {
         failures: c.int()?,
         waiting: c.json()?,
         next_at: c.time_opt()?,
+    })
+}
+
+pub(crate) fn token(c: &mut Columns<'_>) -> Result<Token> {
+    Ok(Token {
+        id: c.next(|cells, at| match cells.text(at)? {
+            None => Err("it is empty".to_owned()),
+            Some(text) => TokenId::parse(text).map_err(|e| e.to_string()),
+        })?,
+        subject: c.text()?,
+        role: c.word()?,
+        container_id: c.id_opt()?,
+        created_at: c.time()?,
+        created_by: c.text()?,
+        expires_at: c.time_opt()?,
+        revoked_at: c.time_opt()?,
+        last_used_at: c.time_opt()?,
     })
 }

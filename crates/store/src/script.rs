@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use parhelia_core::ids::ContainerId;
+use parhelia_core::ids::{ContainerId, TokenId};
 use parhelia_core::time;
 use tokio::sync::{broadcast, watch};
 
@@ -55,6 +55,8 @@ value_from! {
     &str => |v| Value::Text(v.to_owned()),
     &Arc<str> => |v| Value::Shared(v.clone()),
     &ContainerId => |v| Value::Text(v.as_str().to_owned()),
+    &TokenId => |v| Value::Text(v.as_str().to_owned()),
+    parhelia_core::access::Role => |v| Value::Word(v.as_str()),
     Timestamp => |v| Value::Text(time::to_text(v)),
     parhelia_core::state::ContainerState => |v| Value::Word(v.as_str()),
     parhelia_core::state::Health => |v| Value::Word(v.as_str()),

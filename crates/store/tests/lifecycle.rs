@@ -99,16 +99,22 @@ async fn an_attempt_to_create_is_claimed_once() {
         let (id, other) = (a.id.clone(), b.id.clone());
         w.store.register(a, vec![], at(0)).await.unwrap();
         w.store.register(b, vec![], at(0)).await.unwrap();
-        w.store.claim_create(&w.fence, &id, 0, "engine-1", at(1)).await.unwrap();
-        assert!(w.store.claim_create(&w.fence, &id, 0, "engine-1", at(2)).await.unwrap_err().is_conflict());
-        w.store.claim_create(&w.fence, &id, 1, "engine-1", at(3)).await.unwrap();
+        w.store.claim_create(&w.fence, &id, 0, "engine-1", None, at(1)).await.unwrap();
+        assert!(
+            w.store.claim_create(&w.fence, &id, 0, "engine-1", None, at(2)).await.unwrap_err().is_conflict()
+        );
+        w.store.claim_create(&w.fence, &id, 1, "engine-1", None, at(3)).await.unwrap();
         let row = w.row(&id).await;
         assert_eq!((row.create_attempts, row.create_attempted_at), (2, Some(at(3))));
 
         w.store.record_created(&w.fence, &id, "sb-1", "engine-1", at(4)).await.unwrap();
         w.store.record_created(&w.fence, &id, "sb-1", "engine-1", at(4)).await.unwrap();
         assert!(
-            w.store.record_created(&w.fence, &id, "sb-2", "engine-1", at(5)).await.unwrap_err().is_conflict()
+            w.store
+                .record_created(&w.fence, &id, "sb-2", "engine-1", at(5))
+                .await
+                .unwrap_err()
+                .is_conflict()
         );
         assert_eq!(w.row(&id).await.sandbox_id.as_deref(), Some("sb-1"));
 
@@ -119,7 +125,11 @@ async fn an_attempt_to_create_is_claimed_once() {
             .await
             .unwrap();
         assert!(
-            w.store.claim_create(&w.fence, &other, 0, "engine-1", at(6)).await.unwrap_err().is_conflict()
+            w.store
+                .claim_create(&w.fence, &other, 0, "engine-1", None, at(6))
+                .await
+                .unwrap_err()
+                .is_conflict()
         );
     }
 }
@@ -288,7 +298,7 @@ async fn every_write_of_a_former_leader_is_fenced() {
         let old = &stale();
         let sandbox = common::sandbox(5, "inst-2");
         let results = [
-            s.claim_create(old, &id, 0, "engine-1", at(1)).await,
+            s.claim_create(old, &id, 0, "engine-1", None, at(1)).await,
             s.record_created(old, &id, "sb-1", "engine-1", at(1)).await,
             s.observe(old, &id, running, &observed, vec![e()], at(1)).await,
             s.register_found(old, intent(2), vec![], at(1)).await,

@@ -191,7 +191,7 @@ pub enum Action {
 }
 
 /// Why nothing happens to something that is not yet as it should be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Waiting {
     pub id: Option<ContainerId>,
     pub why: String,

@@ -20,10 +20,14 @@ use parhelia_core::sandbox::{
 use super::engine::{status, told};
 use super::files::Files;
 use super::{Inner, LABEL_NAME, LABEL_SUPERVISOR, observe, secrets};
-use crate::supervise::JOBS_DIRECTORY;
+use crate::supervise::{JOBS_DIRECTORY, SECRET_FILE};
 use crate::{CreateError, ProviderError, SandboxRef};
 
-pub(crate) async fn create(inner: &Arc<Inner>, spec: &SandboxSpec) -> Result<Sandbox, CreateError> {
+pub(crate) async fn create(
+    inner: &Arc<Inner>,
+    spec: &SandboxSpec,
+    secret: Option<&str>,
+) -> Result<Sandbox, CreateError> {
     let image = validate(inner, spec).map_err(CreateError::Rejected)?;
     let secrets =
         secrets::resolve(&inner.config.secrets, &spec.surroundings.secrets).map_err(CreateError::Rejected)?;
@@ -46,10 +50,14 @@ pub(crate) async fn create(inner: &Arc<Inner>, spec: &SandboxSpec) -> Result<San
         return Ok(found);
     }
     let mut files = Files::default();
-    secrets::pack(&mut files, spec.surroundings.user.as_deref().or(image_user.as_deref()), &secrets);
+    let user = spec.surroundings.user.as_deref().or(image_user.as_deref());
+    secrets::pack(&mut files, user, &secrets);
     if inner.config.supervisor.mode != DockerSupervisor::Off {
         // Whoever it runs as must be able to make its files there.
         files.directory(JOBS_DIRECTORY, 0o1777);
+        if let Some(secret) = secret {
+            secrets::pack_one(&mut files, user, SECRET_FILE, secret.as_bytes());
+        }
     }
     if let Err(error) = files.deliver(&docker, &found.sandbox_id).await {
         return Err(give_up(inner, &found, error, "its files could not be put into it").await);

@@ -161,7 +161,15 @@ impl Provider for DockerProvider {
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Sandbox, CreateError> {
-        create::create(&self.inner, spec).await
+        create::create(&self.inner, spec, None).await
+    }
+
+    fn wants_secret(&self) -> bool {
+        self.inner.config.supervisor.mode != DockerSupervisor::Off
+    }
+
+    async fn create_with_secret(&self, spec: &SandboxSpec, secret: &str) -> Result<Sandbox, CreateError> {
+        create::create(&self.inner, spec, Some(secret)).await
     }
 
     async fn stop(&self, sandbox: &SandboxRef, grace_seconds: u32) -> Result<(), ProviderError> {

@@ -69,11 +69,15 @@ pub(crate) fn pack(files: &mut Files, user: Option<&str>, secrets: &[Secret]) {
     if secrets.is_empty() {
         return;
     }
-    let (uid, gid, mode) = owner(user);
     files.directory(DIRECTORY, 0o755);
     for secret in secrets {
-        files.file(&format!("{DIRECTORY}/{}", secret.name), mode, (uid, gid), &secret.value);
+        pack_one(files, user, &format!("{DIRECTORY}/{}", secret.name), &secret.value);
     }
+}
+
+pub(crate) fn pack_one(files: &mut Files, user: Option<&str>, path: &str, value: &[u8]) {
+    let (uid, gid, mode) = owner(user);
+    files.file(path, mode, (uid, gid), value);
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! while nobody answers. Also the watch for idleness, because it needs the same measurements.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,8 +12,8 @@ use parhelia_core::state::TerminationReason;
 use parhelia_core::time::Clock;
 use serde_json::json;
 
-use super::Shared;
 use super::usage::Meter;
+use super::{Place, SECRET_FILE, Shared};
 use crate::process::control::connect_unix;
 
 /// An hour of beats; then the oldest go.
@@ -24,7 +25,12 @@ const IDLE_GRACE_SECONDS: u64 = 10;
 /// Beats, and watches for idleness, until the process ends.
 pub(super) fn keep(shared: &Shared) {
     let mut meter = Meter::new(shared);
-    let mut outbox = Outbox::new(shared.spec.home.join("parhelia.sock"));
+    let secret = match shared.place {
+        Place::Container => fs::read_to_string(SECRET_FILE).ok().map(|text| text.trim().to_owned()),
+        // The home's own socket asks nobody: its file mode does.
+        Place::Host => None,
+    };
+    let mut outbox = Outbox::new(shared.spec.home.join("parhelia.sock"), secret);
     let idle_after = shared.spec.sandbox.idle_timeout_seconds.map(Duration::from_secs);
     let look = idle_after.map_or(LOOK, |idle| (idle / 4).clamp(Duration::from_millis(250), LOOK));
     let mut beat_at = Duration::ZERO;
@@ -48,15 +54,15 @@ pub(super) fn keep(shared: &Shared) {
 }
 
 /// Samples that the server has not acknowledged, oldest first, with when they were taken.
-#[derive(Debug)]
 struct Outbox {
     socket: PathBuf,
+    secret: Option<String>,
     kept: VecDeque<(Duration, Sample)>,
 }
 
 impl Outbox {
-    fn new(socket: PathBuf) -> Self {
-        Self { socket, kept: VecDeque::new() }
+    fn new(socket: PathBuf, secret: Option<String>) -> Self {
+        Self { socket, secret, kept: VecDeque::new() }
     }
 
     fn add(&mut self, now: Duration, sample: Sample) {
@@ -69,7 +75,7 @@ impl Outbox {
     fn send(&mut self, now: Duration) {
         let beats: Vec<Sample> =
             self.kept.iter().map(|(taken, sample)| delayed(sample, *taken, now)).collect();
-        if let Ok(status) = post(&self.socket, &json!({"heartbeats": beats})) {
+        if let Ok(status) = post(&self.socket, self.secret.as_deref(), &json!({"heartbeats": beats})) {
             self.settle(status);
         }
     }
@@ -91,14 +97,15 @@ fn delayed(sample: &Sample, taken: Duration, now: Duration) -> Sample {
 }
 
 /// One request on one connection; the status of its answer.
-fn post(socket: &Path, body: &serde_json::Value) -> io::Result<u16> {
+fn post(socket: &Path, secret: Option<&str>, body: &serde_json::Value) -> io::Result<u16> {
     let mut stream = connect_unix(socket)?;
     stream.set_read_timeout(Some(SERVER_WAIT))?;
     stream.set_write_timeout(Some(SERVER_WAIT))?;
     let body = body.to_string();
+    let proof = secret.map(|secret| format!("Authorization: Bearer {secret}\r\n")).unwrap_or_default();
     let head = format!(
         "POST /api/v1/heartbeats HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n",
+         {proof}Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes())?;
@@ -127,7 +134,7 @@ mod tests {
     use parhelia_core::ids::ContainerId;
 
     fn outbox(samples: usize) -> Outbox {
-        let mut outbox = Outbox::new("/nowhere/parhelia.sock".into());
+        let mut outbox = Outbox::new("/nowhere/parhelia.sock".into(), None);
         for i in 0..samples {
             let id = ContainerId::parse("c-01k9z3q8xw4f7m2a").unwrap();
             outbox.add(Duration::from_secs(30 * i as u64), Sample::bare(id));

@@ -21,6 +21,8 @@ use crate::process::lock;
 
 /// Made by the provider before the start, for whoever the command runs as. It looks for the result there.
 pub const JOBS_DIRECTORY: &str = "/.parhelia/jobs";
+/// What the container proves itself with, for the socket of the host.
+pub const SECRET_FILE: &str = "/.parhelia/token";
 /// The one job of the container, in there.
 pub const JOB: &str = "job";
 

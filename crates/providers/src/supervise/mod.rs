@@ -34,7 +34,7 @@ use crate::process::jobdir::{JobDir, JobSpec, read_json};
 use crate::process::lock;
 use crate::process::procs::Handle;
 
-pub use inside::{Inside, JOB, JOBS_DIRECTORY, run_inside};
+pub use inside::{Inside, JOB, JOBS_DIRECTORY, SECRET_FILE, run_inside};
 
 /// Set by the spawner on the supervisor alone; never on what it runs.
 pub const SUPERVISES_VARIABLE: &str = "PARHELIA_SUPERVISES";

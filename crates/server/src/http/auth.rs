@@ -1,51 +1,126 @@
-//! Who may come in. The unix socket is guarded by its file mode; TCP by a bearer token, of which only the
-//! hash is kept, compared in constant time.
+//! Who may come in, and what for. The unix socket is guarded by its file mode; everywhere else a bearer token
+//! says who it is. Every route has said what it asks for (`routes.rs`); here that is held against the caller.
 
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use sha2::{Digest, Sha256};
+use governor::DefaultKeyedRateLimiter;
+use governor::clock::Clock as _;
+use parhelia_core::access::Access;
 use subtle::ConstantTimeEq;
 
 use super::{App, Fault};
-use crate::service::Caller;
+use crate::service::{Caller, Refusal, denied, hash};
 
-#[derive(Debug, Clone)]
-pub struct TokenHash(Arc<[u8; 32]>);
-
-impl TokenHash {
-    pub fn of(token: &str) -> Self {
-        Self(Arc::new(Sha256::digest(token.as_bytes()).into()))
-    }
-
-    fn admits(&self, presented: &str) -> bool {
-        let hash: [u8; 32] = Sha256::digest(presented.as_bytes()).into();
-        bool::from(self.0.ct_eq(&hash))
-    }
-}
-
+/// Where a connection came from; every request carries it.
 #[derive(Debug, Clone)]
 pub enum Door {
+    /// The home's own socket: whoever can open it owns the home. A token that is presented all the same counts.
     Socket,
-    Tcp(TokenHash),
+    /// The socket that is mounted into containers.
+    Containers,
+    Tcp(SocketAddr),
 }
 
+impl std::fmt::Display for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Door::Socket => f.write_str("socket"),
+            Door::Containers => f.write_str("containers' socket"),
+            Door::Tcp(peer) => write!(f, "{}", peer.ip()),
+        }
+    }
+}
+
+/// What every guard knows: the home's own token, and how fast anybody may ask.
+#[derive(Clone)]
+pub struct Gate {
+    admin: Arc<[u8; 32]>,
+    rates: Option<Arc<DefaultKeyedRateLimiter<String>>>,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").field("rated", &self.rates.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Gate {
+    /// `per_second` requests of one subject, with twice that at once; 0 is no limit.
+    pub fn new(admin_token: &str, per_second: u64) -> Self {
+        let per_second = u32::try_from(per_second).ok().and_then(NonZeroU32::new);
+        let quota = per_second.map(|n| governor::Quota::per_second(n).allow_burst(n.saturating_mul(TWICE)));
+        Self {
+            admin: Arc::new(hash(admin_token)),
+            rates: quota.map(|quota| Arc::new(DefaultKeyedRateLimiter::keyed(quota))),
+        }
+    }
+
+    /// Seconds until this one may ask again, when it asks too fast.
+    fn too_fast(&self, door: &Door, who: &str) -> Option<u64> {
+        // The owner of the home could as well write to its database.
+        if matches!(door, Door::Socket) {
+            return None;
+        }
+        let rates = self.rates.as_ref()?;
+        if rates.len() > KEYS {
+            rates.retain_recent();
+        }
+        let too_early = rates.check_key(&who.to_owned()).err()?;
+        Some(too_early.wait_time_from(rates.clock().now()).as_secs().max(1))
+    }
+
+    async fn admit(&self, app: &App, door: &Door, presented: Option<&str>) -> Result<Caller, Fault> {
+        match (presented, door) {
+            (None, Door::Socket) => Ok(Caller::admin("local")),
+            (None, _) => Err(Fault::unauthorized("a token is needed on this address")),
+            (Some(secret), _) if bool::from(self.admin.ct_eq(&hash(secret))) => Ok(Caller::admin("admin")),
+            (Some(secret), _) => match app.service.caller(secret).await {
+                Ok(Some(caller)) => Ok(caller),
+                Ok(None) => Err(Fault::unauthorized("the token is not known here, or holds no longer")),
+                Err(e) => Err(e.into()),
+            },
+        }
+    }
+}
+
+const TWICE: NonZeroU32 = NonZeroU32::new(2).expect("two is not zero");
+const KEYS: usize = 10_000;
+
+/// In front of every route that is not public.
 pub(super) async fn guard(
-    State((app, door)): State<(App, Door)>,
+    State((app, gate, access)): State<(App, Gate, Access)>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let caller = match &door {
-        Door::Socket => Caller { subject: "local".to_owned() },
-        Door::Tcp(hash) => match bearer(&request) {
-            Some(token) if hash.admits(token) => Caller { subject: "admin".to_owned() },
-            Some(_) => return Fault::unauthorized("the token is not known here").into_response(),
-            None => return Fault::unauthorized("a token is needed on this address").into_response(),
-        },
+    let door = request.extensions().get::<Door>().cloned().unwrap_or(Door::Containers);
+    let caller = match gate.admit(&app, &door, bearer(&request)).await {
+        Ok(caller) => caller,
+        Err(fault) => {
+            // Who cannot say who it is may not ask for long either.
+            if let Some(seconds) = gate.too_fast(&door, &format!("from {door}")) {
+                return Fault::too_fast(seconds).into_response();
+            }
+            return refuse(&app, &door, &request, None, fault);
+        }
     };
+    if let Some(seconds) = gate.too_fast(&door, &caller.subject) {
+        return Fault::too_fast(seconds).into_response();
+    }
+    if let Some(why) = denied(&caller, access) {
+        return refuse(&app, &door, &request, Some(&caller), Fault::forbidden(why));
+    }
+    if let Some(own) = &caller.container
+        && named_container(request.uri().path()).is_some_and(|named| named != own.as_str())
+    {
+        let why = format!("{} speaks for {own} and for no other container", caller.subject);
+        return refuse(&app, &door, &request, Some(&caller), Fault::forbidden(why));
+    }
     // Heartbeats come whether or not anybody is interested; everything else is a question.
     if !request.uri().path().ends_with("/heartbeats") {
         app.service.asked();
@@ -54,8 +129,49 @@ pub(super) async fn guard(
     next.run(request).await
 }
 
+fn refuse(app: &App, door: &Door, request: &Request, caller: Option<&Caller>, fault: Fault) -> Response {
+    if fault.is_refusal() {
+        app.service.refused(Refusal {
+            reason: fault.detail().to_owned(),
+            subject: caller.map(|c| c.subject.clone()),
+            role: caller.map(|c| c.role),
+            method: request.method().to_string(),
+            path: request.uri().path().chars().take(200).collect(),
+            from: door.to_string(),
+        });
+    }
+    fault.into_response()
+}
+
 fn bearer(request: &Request) -> Option<&str> {
     let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+/// The container that a path is about.
+fn named_container(path: &str) -> Option<&str> {
+    path.strip_prefix("/api/v1/containers/")?.split('/').next().filter(|id| !id.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_its_container() {
+        assert_eq!(named_container("/api/v1/containers/c-01/heartbeats"), Some("c-01"));
+        assert_eq!(named_container("/api/v1/containers"), None);
+        assert_eq!(named_container("/api/v1/heartbeats"), None);
+    }
+
+    #[test]
+    fn one_subject_is_slowed_and_another_is_not() {
+        let gate = Gate::new("secret", 5);
+        let tcp = Door::Tcp("127.0.0.1:9".parse().unwrap());
+        let waits: Vec<_> = (0..40).filter_map(|_| gate.too_fast(&tcp, "greedy")).collect();
+        assert!(waits.len() > 20 && waits.iter().all(|s| *s >= 1), "{waits:?}");
+        assert_eq!(gate.too_fast(&tcp, "patient"), None);
+        assert_eq!(gate.too_fast(&Door::Socket, "greedy"), None);
+    }
 }

@@ -1,6 +1,7 @@
 //! Reading what a request carries: JSON bodies and query strings, with errors that say where and what.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use axum::RequestExt;
 use axum::body::Bytes;
@@ -16,6 +17,9 @@ use serde::de::DeserializeOwned;
 
 use super::Fault;
 
+/// A body may take this long, however slowly it comes.
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+
 /// A JSON body. An empty one is `{}`, so that a bare POST works where everything is optional.
 #[derive(Debug)]
 pub(super) struct Body<T>(pub(super) T);
@@ -25,15 +29,15 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
-        let bytes: Bytes =
-            request.extract().await.map_err(|e: axum::extract::rejection::BytesRejection| {
-                match e.into_response().status() {
-                    StatusCode::PAYLOAD_TOO_LARGE => {
-                        Fault::too_large("the body is larger than this server takes")
-                    }
-                    _ => Fault::bad_request("the body did not arrive whole", "repeat the request"),
+        let arrived = tokio::time::timeout(BODY_PATIENCE, request.extract()).await;
+        let bytes: Bytes = arrived.map_err(|_| Fault::too_slow())?.map_err(
+            |e: axum::extract::rejection::BytesRejection| match e.into_response().status() {
+                StatusCode::PAYLOAD_TOO_LARGE => {
+                    Fault::too_large("the body is larger than this server takes")
                 }
-            })?;
+                _ => Fault::bad_request("the body did not arrive whole", "repeat the request"),
+            },
+        )?;
         if bytes.is_empty() {
             let empty = serde_json::from_slice(b"{}");
             return empty

@@ -4,23 +4,30 @@
 mod auth;
 mod extract;
 mod handlers;
+mod listen;
 mod problem;
+mod routes;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
-use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use bytes::Bytes;
+use parhelia_core::access::Access;
 use parhelia_core::api::ServerInfo;
 use tokio::sync::Notify;
 use tower_http::catch_panic::CatchPanicLayer;
+use utoipa_axum::routes;
 
-pub use auth::{Door, TokenHash};
+pub use auth::{Door, Gate};
+pub use listen::{Limits, Listener, serve};
 pub use problem::Fault;
+pub use routes::ACCESS;
 
+use self::handlers::{containers, events, heartbeats, instances, reconciler, server, tokens};
+use self::routes::Routes;
 use crate::service::Service;
 
 /// What every handler sees.
@@ -30,46 +37,44 @@ pub struct App {
     pub info: Arc<ServerInfo>,
     /// Rung by `POST /server/shutdown`.
     pub stop: Arc<Notify>,
+    /// The OpenAPI document; `router` fills it in.
+    pub document: Arc<OnceLock<Bytes>>,
 }
 
-/// All routes, behind one door: the unix socket trusts its file mode, TCP wants a bearer token.
-pub fn router(app: App, door: Door, max_body_bytes: usize) -> Router {
-    let v1 = Router::new()
-        .route("/containers", get(handlers::containers).post(handlers::run))
-        .route("/containers/stats", get(handlers::stats))
-        .route("/containers/{id}", get(handlers::container))
-        .route("/containers/{id}/events", get(handlers::container_events))
-        .route("/containers/{id}/heartbeats", get(handlers::heartbeat_history).post(handlers::heartbeat))
-        .route("/containers/{id}/logs", get(handlers::logs))
-        .route("/containers/{id}/stop", post(handlers::stop))
-        .route("/containers/{id}/terminate", post(handlers::terminate))
-        .route("/heartbeats", post(handlers::heartbeats))
-        .route("/events", get(handlers::events))
-        .route("/cleanup", post(handlers::cleanup))
-        .route("/reconciler", get(handlers::reconciler))
-        .route("/reconciler/run", post(handlers::reconcile_now))
-        .route("/instances", get(handlers::instances))
-        .route("/instances/{id}/adopt", post(handlers::adopt))
-        .route("/server", get(handlers::server))
-        .route("/server/shutdown", post(handlers::shutdown))
-        .layer(middleware::from_fn_with_state((app.clone(), door), auth::guard));
-    Router::new()
-        .route("/livez", get(handlers::livez))
-        .route("/readyz", get(handlers::readyz))
-        .nest("/api/v1", v1)
-        .fallback(no_route)
-        .method_not_allowed_fallback(no_method)
-        .layer(DefaultBodyLimit::max(max_body_bytes))
-        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
-            Fault::internal("a request made the server stumble; its log says where").into_response()
-        }))
-        .with_state(app)
-}
-
-/// What a container may reach through the socket that is mounted into it: heartbeats, and nothing else.
-pub fn heartbeat_router(app: App, max_body_bytes: usize) -> Router {
-    Router::new()
-        .route("/api/v1/heartbeats", post(handlers::heartbeats))
+/// All routes, each with what it asks of its caller. The same for every door: a door only says who comes in.
+#[rustfmt::skip]
+pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
+    let (router, document) = Routes::new(app.clone(), gate)
+        .add(Access::Public, routes!(server::livez))
+        .add(Access::Public, routes!(server::readyz))
+        .add(Access::Public, routes!(server::openapi))
+        .add(Access::Public, routes!(server::docs))
+        .add(Access::Viewer, routes!(containers::containers))
+        .add(Access::Operator, routes!(containers::run))
+        .add(Access::Viewer, routes!(containers::stats))
+        .add(Access::ViewerOrOwn, routes!(containers::container))
+        .add(Access::ViewerOrOwn, routes!(events::container_events))
+        .add(Access::ViewerOrOwn, routes!(heartbeats::heartbeat_history))
+        .add(Access::OperatorOrOwn, routes!(heartbeats::heartbeat))
+        .add(Access::OperatorOrOwn, routes!(heartbeats::heartbeats))
+        .add(Access::Viewer, routes!(containers::logs))
+        .add(Access::Operator, routes!(containers::stop))
+        .add(Access::Operator, routes!(containers::terminate))
+        .add(Access::Operator, routes!(containers::cleanup))
+        .add(Access::Viewer, routes!(events::events))
+        .add(Access::Viewer, routes!(reconciler::reconciler))
+        .add(Access::Operator, routes!(reconciler::reconcile_now))
+        .add(Access::Viewer, routes!(instances::instances))
+        .add(Access::Admin, routes!(instances::adopt))
+        .add(Access::Viewer, routes!(server::server))
+        .add(Access::Admin, routes!(server::shutdown))
+        .add(Access::Admin, routes!(tokens::tokens))
+        .add(Access::Admin, routes!(tokens::create_token))
+        .add(Access::Admin, routes!(tokens::revoke_token))
+        .finish();
+    let document = document.to_json().unwrap_or_default();
+    let _ = app.document.set(Bytes::from(document));
+    router
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(max_body_bytes))
@@ -81,7 +86,7 @@ pub fn heartbeat_router(app: App, max_body_bytes: usize) -> Router {
 
 async fn no_route(uri: Uri) -> Response {
     let path: String = uri.path().chars().take(200).collect();
-    Fault::not_found(format!("there is nothing at {path}"), "the API is under /api/v1").into_response()
+    Fault::not_found(format!("there is nothing at {path}"), "GET /api/docs lists every route").into_response()
 }
 
 async fn no_method(method: Method, uri: Uri) -> Response {

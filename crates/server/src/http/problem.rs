@@ -13,6 +13,7 @@ pub struct Fault {
     code: &'static str,
     detail: String,
     fix: String,
+    retry_after: u64,
 }
 
 impl Fault {
@@ -22,7 +23,7 @@ impl Fault {
         detail: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        Self { status, code, detail: detail.into(), fix: fix.into() }
+        Self { status, code, detail: detail.into(), fix: fix.into(), retry_after: 1 }
     }
 
     pub fn bad_request(detail: impl Into<String>, fix: impl Into<String>) -> Self {
@@ -49,8 +50,34 @@ impl Fault {
     }
 
     pub fn unauthorized(detail: impl Into<String>) -> Self {
-        let fix = "send 'Authorization: Bearer TOKEN'; the token is in admin.token in the server's home";
+        let fix = "send 'Authorization: Bearer TOKEN'; an admin makes one with 'parhelia tokens create'; the home's own is in admin.token";
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail, fix)
+    }
+
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        let fix = "use a token with that role; an admin makes one with 'parhelia tokens create'";
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail, fix)
+    }
+
+    pub fn too_fast(seconds: u64) -> Self {
+        let fix = "wait as long as 'retry-after' says, or raise server.max_requests_per_second";
+        let mut fault = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_fast", "too many requests", fix);
+        fault.retry_after = seconds;
+        fault
+    }
+
+    pub fn too_slow() -> Self {
+        let detail = "the body took too long to arrive";
+        Self::new(StatusCode::REQUEST_TIMEOUT, "too_slow", detail, "send it in one piece")
+    }
+
+    /// Whether somebody was turned away, rather than something gone wrong.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    }
+
+    pub fn detail(&self) -> &str {
+        &self.detail
     }
 
     pub fn not_found(detail: impl Into<String>, fix: impl Into<String>) -> Self {
@@ -105,8 +132,8 @@ impl IntoResponse for Fault {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         match self.status {
-            StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(self.retry_after));
             }
             StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -3,6 +3,7 @@
 
 pub mod driver;
 pub mod election;
+pub mod guests;
 pub mod health;
 pub mod lease;
 pub mod reconciler;

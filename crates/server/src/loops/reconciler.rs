@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use parhelia_core::Timestamp;
+use parhelia_core::access::{Role, Token};
 use parhelia_core::cost::Prices;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::ids::ContainerId;
@@ -21,6 +22,7 @@ use serde_json::json;
 use tracing::{debug, info, warn};
 
 use super::Context;
+use crate::service::secret_hash;
 
 /// Provider calls under way at once.
 const PROVIDER_CALLS: usize = 16;
@@ -288,12 +290,19 @@ impl Reconciler {
         let Context { store, fence, clock, .. } = &self.context;
         let Answer::Listed(listing) = &seen.answer else { return Ok(()) };
         let identity = listing.identity.as_str();
-        store.claim_create(fence, &row.id, attempt - 1, identity, clock.now()).await?;
+        let now = clock.now();
+        let secret = if self.provider.wants_secret() { Some(self.context.entropy.token()) } else { None };
+        let token = secret.as_deref().map(|secret| (self.token_of(&row.id, now), secret_hash(secret)));
+        store.claim_create(fence, &row.id, attempt - 1, identity, token.as_ref(), now).await?;
         let Some(spec) = store.container(&row.id).await?.and_then(|c| c.spec) else {
             return Ok(());
         };
         let seconds = self.context.config.reconciler.provider_timeout_seconds;
-        let outcome = tokio::time::timeout(Duration::from_secs(seconds), self.provider.create(&spec)).await;
+        let created = match &secret {
+            Some(secret) => self.provider.create_with_secret(&spec, secret),
+            None => self.provider.create(&spec),
+        };
+        let outcome = tokio::time::timeout(Duration::from_secs(seconds), created).await;
         let now = clock.now();
         match outcome {
             Ok(Ok(sandbox)) => store.record_created(fence, &row.id, &sandbox.sandbox_id, identity, now).await,
@@ -317,6 +326,21 @@ impl Reconciler {
                 warn!(container = %row.id, attempt, seconds, "no answer to a create in time; observing will tell");
                 Ok(())
             }
+        }
+    }
+
+    /// What the sandbox of this attempt proves itself with: about itself, and nothing else.
+    fn token_of(&self, container: &ContainerId, now: Timestamp) -> Token {
+        Token {
+            id: self.context.entropy.token_id(now),
+            subject: container.to_string(),
+            role: Role::Worker,
+            container_id: Some(container.clone()),
+            created_at: now,
+            created_by: "reconciler".to_owned(),
+            expires_at: None,
+            revoked_at: None,
+            last_used_at: None,
         }
     }
 

@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use super::driver::Ended;
 use super::stopped;
-use crate::service::{ProviderHandle, Service};
+use crate::service::{Caller, ProviderHandle, Service};
 
 pub async fn run(service: Arc<Service>, mut shutdown: watch::Receiver<bool>) -> Ended {
     let period = Duration::from_secs(service.config.health.heartbeat_interval_seconds);
@@ -56,7 +56,7 @@ async fn look(service: &Service, handle: &ProviderHandle) {
         })
         .collect();
     for batch in samples.chunks(service.config.server.max_batch.max(1) as usize) {
-        if let Err(error) = service.heartbeats(batch.to_vec()).await {
+        if let Err(error) = service.heartbeats(batch.to_vec(), &Caller::admin("provider")).await {
             warn!(provider, %error, "signs of life could not be kept");
         }
     }

@@ -5,10 +5,15 @@ use parhelia_core::api::{HeartbeatHistory, HeartbeatReceipt, RejectedHeartbeat};
 use parhelia_core::heartbeat::Sample;
 use parhelia_core::time::seconds_between;
 
-use super::{Service, ServiceError};
+use super::{Caller, Service, ServiceError, may_touch};
 
 impl Service {
-    pub async fn heartbeats(&self, samples: Vec<Sample>) -> Result<HeartbeatReceipt, ServiceError> {
+    /// A worker's are of its own container; of another they are refused one by one.
+    pub async fn heartbeats(
+        &self,
+        samples: Vec<Sample>,
+        by: &Caller,
+    ) -> Result<HeartbeatReceipt, ServiceError> {
         let most = self.config.server.max_batch as usize;
         if samples.len() > most {
             return Err(ServiceError::invalid(
@@ -20,7 +25,12 @@ impl Service {
         let mut rejected = Vec::new();
         let mut good = Vec::with_capacity(samples.len());
         for (index, sample) in samples.into_iter().enumerate() {
-            match self.refusal(&sample, now) {
+            let refusal = if may_touch(by, &sample.container_id) {
+                self.refusal(&sample, now)
+            } else {
+                Some(("not_yours", format!("{} speaks for another container", by.subject)))
+            };
+            match refusal {
                 Some((code, message)) => rejected.push(refused(index, &sample, code, message)),
                 None => good.push((index, sample)),
             }
@@ -54,8 +64,8 @@ impl Service {
     }
 
     /// One heartbeat, for senders that want a plain yes or no.
-    pub async fn heartbeat(&self, sample: Sample) -> Result<HeartbeatReceipt, ServiceError> {
-        let mut receipt = self.heartbeats(vec![sample]).await?;
+    pub async fn heartbeat(&self, sample: Sample, by: &Caller) -> Result<HeartbeatReceipt, ServiceError> {
+        let mut receipt = self.heartbeats(vec![sample], by).await?;
         match receipt.rejected.pop() {
             None => Ok(receipt),
             Some(no) if no.code == "unknown_container" => Err(ServiceError::no_container(no.container_id.as_str())),

@@ -3,6 +3,7 @@
 //! The service owns what people and agents ask for: desired states, intents, adoption. It never touches a
 //! column that a loop owns, and it never waits for the world: it records the wish, and the loops do it.
 
+mod access;
 mod cleanup;
 mod containers;
 mod error;
@@ -16,8 +17,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use parhelia_core::access::Role;
 use parhelia_core::config::Config;
 use parhelia_core::cost::Prices;
+use parhelia_core::ids::ContainerId;
 use parhelia_core::time::Clock;
 use parhelia_providers::Provider;
 use parhelia_store::Store;
@@ -28,6 +31,7 @@ use crate::loops::driver::PassRequests;
 use crate::loops::election::Lead;
 use crate::loops::health::Observer;
 
+pub use access::{Refusal, denied, hash, may_touch, secret_hash};
 pub use containers::ListQuery;
 pub use error::ServiceError;
 pub use events::EventQuery;
@@ -36,6 +40,16 @@ pub use events::EventQuery;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub subject: String,
+    pub role: Role,
+    /// The only one that it may speak of.
+    pub container: Option<ContainerId>,
+}
+
+impl Caller {
+    /// Somebody who may do everything: the owner of the home, or the server itself.
+    pub fn admin(subject: &str) -> Self {
+        Self { subject: subject.to_owned(), role: Role::Admin, container: None }
+    }
 }
 
 /// A provider and the loop that reconciles it.
@@ -64,6 +78,7 @@ pub struct Service {
     /// Milliseconds of the monotonic clock at the last question that a person or program asked.
     last_asked: AtomicI64,
     last_stranger_poke: AtomicI64,
+    guests: access::Guests,
 }
 
 impl Service {
@@ -94,6 +109,7 @@ impl Service {
             shutdown,
             last_asked,
             last_stranger_poke: AtomicI64::new(i64::MIN / 2),
+            guests: access::Guests::default(),
         }
     }
 

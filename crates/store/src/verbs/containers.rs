@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use parhelia_core::access::Token;
 use parhelia_core::event::NewEvent;
 use parhelia_core::ids::ContainerId;
 use parhelia_core::reconcile::Observed;
@@ -32,10 +33,14 @@ impl Store {
         id: &ContainerId,
         expected_attempts: i64,
         identity: &str,
+        token: Option<&(Token, String)>,
         now: Timestamp,
     ) -> Result<()> {
         let mut script = Script::fenced("claim_create", fence);
         script.one(&sql::CLAIM_CREATE, params![id, expected_attempts, now, identity]);
+        if let Some((token, hash)) = token {
+            script.replace_token(id, token, hash);
+        }
         self.write(script).await.map(drop)
     }
 

@@ -12,6 +12,7 @@ mod providers;
 mod reads;
 mod retention;
 mod stops;
+mod tokens;
 mod workers;
 
 use std::sync::Arc;

@@ -1,0 +1,18 @@
+//! The handlers, by what they are about: parse, call, render.
+
+pub(super) mod containers;
+pub(super) mod events;
+pub(super) mod heartbeats;
+pub(super) mod instances;
+pub(super) mod reconciler;
+pub(super) mod server;
+pub(super) mod tokens;
+
+use axum::{Extension, Json};
+
+use super::extract::{Ask, Body, misfit, moment, repeated, words};
+use super::{App, Fault};
+use crate::service::Caller;
+
+type Answer<T> = Result<Json<T>, Fault>;
+type Who = Extension<Caller>;

@@ -1,0 +1,55 @@
+//! The server itself: whether it lives, whether it works, what it is, and the document of its API.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse};
+use parhelia_core::api::{Problem, ServerInfo};
+
+use super::{App, Fault};
+
+/// What this server is.
+#[utoipa::path(get, path = "/api/v1/server", tag = "server", responses((status = 200, body = ServerInfo)))]
+pub(in crate::http) async fn server(State(app): State<App>) -> Json<ServerInfo> {
+    let epoch = app.service.epoch();
+    let mut info = app.info.as_ref().clone();
+    info.leads = epoch.is_some();
+    info.epoch = epoch.unwrap_or(0);
+    Json(info)
+}
+
+/// Ends the server; the sandboxes go on.
+#[utoipa::path(post, path = "/api/v1/server/shutdown", tag = "server", responses((status = 202, description = "It is stopping")))]
+pub(in crate::http) async fn shutdown(State(app): State<App>) -> StatusCode {
+    app.stop.notify_one();
+    StatusCode::ACCEPTED
+}
+
+/// Whether the process answers at all.
+#[utoipa::path(get, path = "/livez", tag = "server", responses((status = 200, body = inline(String), content_type = "text/plain")))]
+pub(in crate::http) async fn livez() -> &'static str {
+    "ok\n"
+}
+
+/// Whether it can do its work: the store answers.
+#[utoipa::path(get, path = "/readyz", tag = "server", responses(
+    (status = 200, body = inline(String), content_type = "text/plain"),
+    (status = 503, body = Problem, content_type = "application/problem+json", description = "It cannot, and says why"),
+))]
+pub(in crate::http) async fn readyz(State(app): State<App>) -> Result<&'static str, Fault> {
+    app.service.ready().await?;
+    Ok("ready\n")
+}
+
+/// This document.
+#[utoipa::path(get, path = "/api/openapi.json", tag = "server", responses((status = 200, body = inline(Object), content_type = "application/json")))]
+pub(in crate::http) async fn openapi(State(app): State<App>) -> impl IntoResponse {
+    let document = app.document.get().cloned().unwrap_or_default();
+    ([(header::CONTENT_TYPE, "application/json")], document)
+}
+
+/// This document, as a page to read. It needs nothing from elsewhere.
+#[utoipa::path(get, path = "/api/docs", tag = "server", responses((status = 200, body = inline(String), content_type = "text/html")))]
+pub(in crate::http) async fn docs() -> Html<&'static str> {
+    Html(include_str!("../docs.html"))
+}
