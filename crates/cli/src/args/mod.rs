@@ -122,6 +122,7 @@ pub(crate) enum Command {
 Examples:
   parhelia up                       on the unix socket of the home
   parhelia up --listen 7717         and on http://127.0.0.1:7717, with a token
+  parhelia up --listen 0.0.0.0:7717 --tls-cert server.pem --tls-key server.key
 Commands start a server by themselves when none is there; it leaves again when it has nothing to do.")]
     Up(UpArgs),
 
@@ -165,6 +166,18 @@ Examples:
     /// See sandboxes of other Parhelia instances in the same accounts, and take them over
     #[command(visible_alias = "instance")]
     Instances(InstancesArgs),
+
+    /// Make, list and revoke the tokens that people and programs come in with
+    #[command(
+        visible_alias = "token",
+        after_help = "\
+Examples:
+  parhelia tokens create ci --role viewer --expires 30d > ci.token
+  parhelia tokens create ann --role operator
+  parhelia tokens list
+  parhelia tokens revoke tok-01k9"
+    )]
+    Tokens(TokensArgs),
 
     /// Show which server answers, and where it keeps its data
     Info,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
+use parhelia_core::access::Role;
 use parhelia_core::event::EventType;
 
 use crate::quantity::{self, Moment};
@@ -15,6 +16,18 @@ pub(crate) struct UpArgs {
     /// Listen on this TCP address too (a bare port is on 127.0.0.1)
     #[arg(short, long, value_name = "ADDR", value_parser = quantity::listen_address)]
     pub(crate) listen: Option<SocketAddr>,
+
+    /// The certificate (with its chain) for the TCP address, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+
+    /// The key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// Listen beyond this machine without TLS: tokens then cross the network in the clear
+    #[arg(long)]
+    pub(crate) insecure_listen: bool,
 
     /// Started by a command that found no server
     #[arg(long, hide = true)]
@@ -171,6 +184,55 @@ pub(crate) enum InstancesCommand {
         #[arg(short, long)]
         yes: bool,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokensArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<TokensCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokensCommand {
+    /// List the tokens, the newest first (never their secrets: those are not kept)
+    #[command(visible_alias = "ls")]
+    List {
+        /// Those that containers were given too
+        #[arg(short, long)]
+        all: bool,
+    },
+    /// Make a token; its secret is printed once, alone on standard output
+    Create(TokenCreateArgs),
+    /// End a token for good
+    Revoke {
+        /// Its id, or a unique prefix of it
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenCreateArgs {
+    /// The person or program that gets it: events and limits name it
+    #[arg(value_name = "SUBJECT")]
+    pub(crate) subject: String,
+
+    /// What it opens: viewer looks, operator also starts and ends, admin does everything, worker speaks for one container
+    #[arg(long, value_name = "ROLE", default_value = "viewer", value_parser = role())]
+    pub(crate) role: Role,
+
+    /// The container that a worker speaks for
+    #[arg(long, value_name = "ID", required_if_eq("role", "worker"))]
+    pub(crate) container: Option<String>,
+
+    /// How long it holds [default: until it is revoked]
+    #[arg(long, value_name = "DURATION", value_parser = quantity::duration)]
+    pub(crate) expires: Option<Duration>,
+}
+
+fn role() -> impl TypedValueParser<Value = Role> {
+    PossibleValuesParser::new(Role::ALL.iter().map(|role| role.as_str()))
+        .map(|word| word.parse().unwrap_or(Role::Viewer))
 }
 
 #[derive(Debug, Args)]

@@ -7,9 +7,10 @@ mod instances;
 mod reconciler;
 mod server;
 mod shell;
+mod tokens;
 mod wait;
 
-use crate::args::{Command, EventsCommand, InstancesCommand, ReconcilerCommand};
+use crate::args::{Command, EventsCommand, InstancesCommand, ReconcilerCommand, TokensCommand};
 use crate::context::Context;
 use crate::error::Result;
 
@@ -31,6 +32,11 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         Command::Instances(args) => match args.command.unwrap_or(InstancesCommand::List) {
             InstancesCommand::List => instances::list(ctx).await,
             InstancesCommand::Adopt { id, yes } => instances::adopt(ctx, &id, yes).await,
+        },
+        Command::Tokens(args) => match args.command.unwrap_or(TokensCommand::List { all: false }) {
+            TokensCommand::List { all } => tokens::list(ctx, all).await,
+            TokensCommand::Create(args) => tokens::create(ctx, args).await,
+            TokensCommand::Revoke { id } => tokens::revoke(ctx, &id).await,
         },
         Command::Info => server::info(ctx).await,
         Command::Version(args) => server::version(ctx, args).await,

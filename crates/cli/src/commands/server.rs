@@ -1,6 +1,6 @@
 //! `parhelia up`, `down`, `info` and `version`: the server itself.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parhelia_core::api::ServerInfo;
@@ -28,13 +28,12 @@ pub(super) async fn up(ctx: &Context, args: UpArgs) -> Result<()> {
     let home = ctx.home()?;
     crate::client::socket_path(&home)?;
     let supervisor = std::env::current_exe().map_err(|e| CliError::io("cannot find my own binary", &e))?;
-    let options = ServeOptions {
-        config: configuration(&home, ctx.config()?.as_deref())?,
-        home,
-        listen: args.listen,
-        on_demand: args.on_demand,
-        supervisor,
-    };
+    let mut config = configuration(&home, ctx.config()?.as_deref())?;
+    let text = |path: &PathBuf| path.to_string_lossy().into_owned();
+    config.server.tls_cert = args.tls_cert.as_ref().map(text).or(config.server.tls_cert);
+    config.server.tls_key = args.tls_key.as_ref().map(text).or(config.server.tls_key);
+    config.server.insecure_listen |= args.insecure_listen;
+    let options = ServeOptions { config, home, listen: args.listen, on_demand: args.on_demand, supervisor };
     let announce = |ready: &Ready| {
         // A server whose output nobody reads serves all the same.
         let _ = greet(ctx, ready, args.on_demand);
@@ -50,9 +49,12 @@ pub(super) async fn up(ctx: &Context, args: UpArgs) -> Result<()> {
         Err(error @ ServeError::AlreadyServed { .. }) => {
             Err(CliError::new(Exit::Refused, "already_served", error.to_string()))
         }
-        Err(error @ (ServeError::NotLoopback { .. } | ServeError::BadAddress { .. })) => {
-            Err(CliError::new(Exit::Usage, "listen", error.to_string()))
-        }
+        Err(
+            error @ (ServeError::NotLoopback { .. }
+            | ServeError::BadAddress { .. }
+            | ServeError::HalfTls
+            | ServeError::Tls { .. }),
+        ) => Err(CliError::new(Exit::Usage, "listen", error.to_string())),
         Err(error) => Err(CliError::failure("serve_failed", error.to_string())),
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod instances;
 pub(crate) mod reconciler;
 pub(crate) mod table;
 pub(crate) mod text;
+pub(crate) mod tokens;
 
 use std::io::{self, IsTerminal, Write};
 

@@ -13,6 +13,7 @@ mod bench;
 mod cost;
 mod disk;
 mod docker;
+mod doors;
 mod first_steps;
 mod health;
 mod incident;

@@ -47,8 +47,30 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
         if !kind.to_ascii_lowercase().contains("json") {
             return Err(Fault::media_type());
         }
+        object(&bytes)?;
         read(&bytes).map(Body)
     }
+}
+
+/// Every body of this API is an object. An array would be read as the fields in their order: by accident.
+fn object(bytes: &[u8]) -> Result<(), Fault> {
+    match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
+        Some(b'[' | b'"' | b'n' | b't' | b'f' | b'0'..=b'9' | b'-') => {
+            Err(Fault::unprocessable("the body is not an object", "send a JSON object"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The longest that a question may be held open.
+pub(super) const LONGEST_WAIT_SECONDS: u64 = 60;
+
+pub(super) fn wait(seconds: u64) -> Result<u64, Fault> {
+    if seconds > LONGEST_WAIT_SECONDS {
+        let detail = format!("wait_seconds: {seconds} is more than {LONGEST_WAIT_SECONDS}");
+        return Err(Fault::unprocessable(detail, "ask again when the answer comes without news"));
+    }
+    Ok(seconds)
 }
 
 /// JSON into what is wanted, or which field of it does not fit.

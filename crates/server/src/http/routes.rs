@@ -71,6 +71,9 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     [&mut item.get, &mut item.post, &mut item.put, &mut item.delete, &mut item.patch].into_iter().flatten()
 }
 
+/// In the description of a body of which nothing is needed.
+const OPTIONAL: &str = "may be left out";
+
 /// What every operation has in common: who may call it, and the errors that come before its handler.
 fn describe(operation: &mut Operation, path: &str, access: Access) {
     let mut extensions = operation.extensions.take().unwrap_or_default();
@@ -95,7 +98,11 @@ fn describe(operation: &mut Operation, path: &str, access: Access) {
             ("409", "The id is not unique, or it was changed by somebody else"),
         ]);
     }
-    if operation.request_body.is_some() {
+    if let Some(RefOr::T(body)) = &mut operation.request_body {
+        // A bare POST is `{}` (see `Body`): the body is needed only where something in it is.
+        if body.description.as_deref().is_some_and(|text| text.contains(OPTIONAL)) {
+            body.required = Some(utoipa::openapi::Required::False);
+        }
         errors.extend([
             ("400", "Not JSON"),
             ("404", "It names something that does not exist"),

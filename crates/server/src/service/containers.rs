@@ -10,7 +10,7 @@ use parhelia_core::ids::ContainerId;
 use parhelia_core::sandbox::{Resources, SandboxSpec, Surroundings};
 use parhelia_core::state::{ContainerState, CostSource, Health, TerminationReason};
 use parhelia_core::time::seconds_between;
-use parhelia_providers::{LogChunk, SandboxRef};
+use parhelia_providers::{LogChunk, ProviderError, SandboxRef};
 use parhelia_store::{ContainerFilter, DesireOutcome, NewContainer};
 use serde_json::json;
 
@@ -272,14 +272,29 @@ impl Service {
         let deadline = self.clock.monotonic() + std::time::Duration::from_secs(wait_seconds.min(60));
         let mut shutdown = self.shutdown.clone();
         loop {
-            let chunk =
-                handle.provider.logs(&sandbox, offset, max).await.map_err(|e| ServiceError::Provider {
-                    message: format!("the output of {} cannot be read: {e}", view.record.id),
-                    fix: format!(
-                        "check the provider with 'parhelia reconciler status' ({})",
-                        view.record.provider
-                    ),
-                })?;
+            let chunk = match handle.provider.logs(&sandbox, offset, max).await {
+                Ok(chunk) => chunk,
+                // Not begun yet: there will be some.
+                Err(ProviderError::Rejected(_)) if view.record.state == ContainerState::Created => {
+                    LogChunk { offset: 0, next_offset: 0, bytes: Vec::new(), finished: false }
+                }
+                Err(ProviderError::Rejected(_)) => {
+                    return Err(ServiceError::NotFound {
+                        what: "output of",
+                        id: view.record.id.to_string(),
+                        fix: "it was never started, or its output has been removed; its events tell more",
+                    });
+                }
+                Err(e) => {
+                    return Err(ServiceError::Provider {
+                        message: format!("the output of {} cannot be read: {e}", view.record.id),
+                        fix: format!(
+                            "check the provider with 'parhelia reconciler status' ({})",
+                            view.record.provider
+                        ),
+                    });
+                }
+            };
             // Its provider may never have written an end (a lost supervisor): the record knows.
             let ended = matches!(view.record.state, ContainerState::Stopped | ContainerState::Terminated);
             if ended && chunk.bytes.is_empty() {

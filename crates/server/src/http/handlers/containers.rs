@@ -11,7 +11,7 @@ use parhelia_core::api::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, App, Ask, Body, Fault, Who, repeated, words};
+use super::{Answer, App, Ask, Body, Fault, Who, repeated, wait, words};
 use crate::service::ListQuery;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -104,7 +104,7 @@ pub(in crate::http) async fn container(
 /// Asks for its end, politely at first. It rests as `stopped` before it is `terminated`.
 #[utoipa::path(
     post, path = "/api/v1/containers/{id}/stop", tag = "containers", params(("id" = String, Path)),
-    request_body(content = Option<StopRequest>), responses((status = 200, body = ContainerView)),
+    request_body(content = StopRequest, description = "may be left out"), responses((status = 200, body = ContainerView)),
 )]
 pub(in crate::http) async fn stop(
     State(app): State<App>,
@@ -118,7 +118,7 @@ pub(in crate::http) async fn stop(
 /// Asks for its end and its removal.
 #[utoipa::path(
     post, path = "/api/v1/containers/{id}/terminate", tag = "containers", params(("id" = String, Path)),
-    request_body(content = Option<StopRequest>), responses((status = 200, body = ContainerView)),
+    request_body(content = StopRequest, description = "may be left out"), responses((status = 200, body = ContainerView)),
 )]
 pub(in crate::http) async fn terminate(
     State(app): State<App>,
@@ -141,7 +141,7 @@ pub(in crate::http) struct LogsAsk {
     max_bytes: Option<usize>,
     /// Waits this long for more when there is none.
     #[serde(default)]
-    #[param(required = false)]
+    #[param(required = false, maximum = 60)]
     wait_seconds: u64,
 }
 
@@ -166,7 +166,7 @@ pub(in crate::http) async fn logs(
         Some(bytes) => app.service.log_end(&id).await?.saturating_sub(bytes),
         None => ask.offset,
     };
-    let chunk = app.service.logs(&id, offset, ask.max_bytes, ask.wait_seconds).await?;
+    let chunk = app.service.logs(&id, offset, ask.max_bytes, wait(ask.wait_seconds)?).await?;
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(HEADER_LOG_OFFSET, HeaderValue::from(chunk.offset));

@@ -2,11 +2,11 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use parhelia_core::api::EventList;
+use parhelia_core::api::{EventList, Problem};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, App, Ask, Fault, moment, words};
+use super::{Answer, App, Ask, Fault, moment, wait, words};
 use crate::service::{EventQuery, Service};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -27,7 +27,7 @@ pub(in crate::http) struct EventsAsk {
     order: Option<String>,
     /// Waits this long when there is nothing yet.
     #[serde(default)]
-    #[param(required = false)]
+    #[param(required = false, maximum = 60)]
     wait_seconds: u64,
 }
 
@@ -50,14 +50,18 @@ async fn ask_events(service: &Service, ask: EventsAsk, container: Option<String>
         after: ask.after,
         limit: ask.limit,
         newest_first,
-        wait_seconds: ask.wait_seconds,
+        wait_seconds: wait(ask.wait_seconds)?,
     };
     Ok(Json(service.events(query).await?))
 }
 
 /// The events, the newest first; in order when asked for what came `after` an id.
 #[utoipa::path(
-    get, path = "/api/v1/events", tag = "events", params(EventsAsk), responses((status = 200, body = EventList)),
+    get, path = "/api/v1/events", tag = "events", params(EventsAsk), responses(
+        (status = 200, body = EventList),
+        (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such container"),
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "The container's id is not unique"),
+    ),
 )]
 pub(in crate::http) async fn events(State(app): State<App>, Ask(ask): Ask<EventsAsk>) -> Answer<EventList> {
     ask_events(&app.service, ask, None).await

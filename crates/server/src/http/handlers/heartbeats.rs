@@ -63,7 +63,7 @@ pub(in crate::http) async fn heartbeat_history(
 /// One heartbeat. Its container is the one of the path; the body need not repeat it.
 #[utoipa::path(
     post, path = "/api/v1/containers/{id}/heartbeats", tag = "heartbeats", params(("id" = String, Path)),
-    request_body(content = Object, description = "a heartbeat; everything in it is optional"),
+    request_body(content = Object, description = "a heartbeat without its container; may be left out"),
     responses((status = 200, body = HeartbeatReceipt)),
 )]
 pub(in crate::http) async fn heartbeat(

@@ -10,7 +10,7 @@ pub(super) mod tokens;
 
 use axum::{Extension, Json};
 
-use super::extract::{Ask, Body, misfit, moment, repeated, words};
+use super::extract::{Ask, Body, misfit, moment, repeated, wait, words};
 use super::{App, Fault};
 use crate::service::Caller;
 
