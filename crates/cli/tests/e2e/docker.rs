@@ -313,14 +313,32 @@ fn a_supervisor_inside_beats_through_the_mounted_socket_and_ends_as_its_command_
             let logs = home.ok(&["containers", "logs", &id]);
             (logs.contains("to out\n") && logs.contains("to err\n")).then_some(())
         });
-        // The socket inside is for heartbeats alone.
+        // The socket inside asks who is there, and what the container has opens its own record alone.
+        let other = run(&[], &["sleep", "600"]);
+        home.until_seen(&other, "health", "healthy");
         let door = home.path().join("door/parhelia.sock");
-        let ask = |method, path| {
+        let own = engine.ok(&["exec", &id, "cat", "/.parhelia/token"]);
+        let ask = |method: &str, path: &str, secret: &str, body: Option<&str>| {
             let stream = std::os::unix::net::UnixStream::connect(&door).unwrap();
-            crate::harness::exchange(stream, method, path, None, &[]).unwrap().0
+            let bearer = format!("authorization: Bearer {}", secret.trim());
+            crate::harness::exchange(stream, method, path, body, &[&bearer]).unwrap().0
         };
-        assert_eq!(ask("GET", "/api/v1/containers"), 404);
-        assert_eq!(ask("POST", "/api/v1/server/shutdown"), 404);
+        let beat = |of: &str| format!("{{\"heartbeats\":[{{\"container_id\":\"{of}\"}}]}}");
+        assert_eq!(ask("POST", "/api/v1/heartbeats", "", Some(&beat(&id))), 401);
+        assert_eq!(ask("POST", "/api/v1/heartbeats", &own, Some(&beat(&id))), 200);
+        assert_eq!(ask("POST", "/api/v1/heartbeats", &own, Some(&beat(&other))), 422, "another's");
+        assert_eq!(ask("GET", &format!("/api/v1/containers/{id}"), &own, None), 200);
+        assert_eq!(ask("GET", &format!("/api/v1/containers/{other}"), &own, None), 403);
+        assert_eq!(ask("GET", "/api/v1/containers", &own, None), 403);
+        assert_eq!(ask("POST", "/api/v1/server/shutdown", &own, None), 403);
+        // It is a file of its user, in no variable and no label, and ends with the container.
+        let inspected = engine.ok(&["inspect", &id]);
+        assert!(own.trim().len() == 64 && !inspected.contains(own.trim()));
+        let others = engine.ok(&["exec", &other, "cat", "/.parhelia/token"]);
+        home.ok(&["containers", "terminate", &other, "--yes", "--grace", "0s"]);
+        eventually("its token ends with it", || {
+            (ask("GET", &format!("/api/v1/containers/{other}"), &others, None) == 401).then_some(())
+        });
 
         // A new server is reached through the same mount.
         server.kill();

@@ -142,6 +142,17 @@ fn a_token_is_shown_once_holds_until_its_end_and_is_nowhere_in_the_home() {
         "a worker of which container?"
     );
     assert_eq!((home.told("token_created").len(), home.told("token_revoked").len()), (2, 1));
+    // The same through the API.
+    let (status, made) = home.api("POST", "/api/v1/tokens", Some(json!({"subject": "api", "role": "admin"})));
+    assert!(status == 201 && text(&made, "secret").starts_with("ptk_"), "{made}");
+    let id = text(&made, "id");
+    let (_, all) = home.api("GET", "/api/v1/tokens", None);
+    assert!(
+        all["tokens"].as_array().unwrap().iter().any(|t| t["id"] == id && t["secret"].is_null()),
+        "{all}"
+    );
+    let (status, gone) = home.api("POST", &format!("/api/v1/tokens/{id}/revoke"), None);
+    assert!(status == 200 && gone["revoked_at"].is_string(), "{gone}");
     // A token outlives its server, and its revocation does too.
     let stays = secret(&home, "stays", "operator", &[]);
     server.kill();
