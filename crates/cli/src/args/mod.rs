@@ -179,6 +179,17 @@ Examples:
     )]
     Tokens(TokensArgs),
 
+    /// Show every setting of the server: the file, the environment and the defaults, and which one won
+    #[command(after_help = "\
+Examples:
+  parhelia config show --origin             every setting, and where its value comes from
+  parhelia config show --changed --origin   only what is not at its default
+  parhelia config show -o wide              with what is allowed, and what each is for")]
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+
     /// Show which server answers, and where it keeps its data
     Info,
 

@@ -235,6 +235,19 @@ fn role() -> impl TypedValueParser<Value = Role> {
         .map(|word| word.parse().unwrap_or(Role::Viewer))
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print the settings as a server that is started now would have them
+    Show {
+        /// Where each value comes from: the default, a line of the file, or a variable
+        #[arg(long)]
+        origin: bool,
+        /// Only what is not at its default
+        #[arg(long)]
+        changed: bool,
+    },
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct VersionArgs {
     /// Of the server too, if one is running

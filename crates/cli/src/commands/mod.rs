@@ -6,11 +6,14 @@ mod events;
 mod instances;
 mod reconciler;
 mod server;
+mod settings;
 mod shell;
 mod tokens;
 mod wait;
 
-use crate::args::{Command, EventsCommand, InstancesCommand, ReconcilerCommand, TokensCommand};
+use crate::args::{
+    Command, ConfigCommand, EventsCommand, InstancesCommand, ReconcilerCommand, TokensCommand,
+};
 use crate::context::Context;
 use crate::error::Result;
 
@@ -38,6 +41,9 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
             TokensCommand::Create(args) => tokens::create(ctx, args).await,
             TokensCommand::Revoke { id } => tokens::revoke(ctx, &id).await,
         },
+        Command::Config { command: ConfigCommand::Show { origin, changed } } => {
+            settings::show(ctx, origin, changed)
+        }
         Command::Info => server::info(ctx).await,
         Command::Version(args) => server::version(ctx, args).await,
         Command::Bench { dir, quick } => crate::bench::run(ctx, dir.as_deref(), quick).await,

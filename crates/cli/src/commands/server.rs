@@ -1,14 +1,13 @@
 //! `parhelia up`, `down`, `info` and `version`: the server itself.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parhelia_core::api::ServerInfo;
-use parhelia_core::config::{Config, DatabaseUrl};
 use parhelia_core::time::Clock;
 use parhelia_server::serve::{Ready, ServeError, ServeOptions, serve};
 use serde_json::json;
 
+use super::settings;
 use crate::args::{Format, UpArgs, VersionArgs};
 use crate::autostart;
 use crate::client::Client;
@@ -16,8 +15,6 @@ use crate::context::Context;
 use crate::error::{CliError, Exit, Result};
 use crate::output::text::{self, BOLD, painted, time_utc};
 
-/// A shared database; a server that is started on demand inherits it.
-const DATABASE_URL: &str = "PARHELIA_DATABASE_URL";
 /// How long a server may take to stop.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -28,12 +25,18 @@ pub(super) async fn up(ctx: &Context, args: UpArgs) -> Result<()> {
     let home = ctx.home()?;
     crate::client::socket_path(&home)?;
     let supervisor = std::env::current_exe().map_err(|e| CliError::io("cannot find my own binary", &e))?;
-    let mut config = configuration(&home, ctx.config()?.as_deref())?;
-    let text = |path: &PathBuf| path.to_string_lossy().into_owned();
-    config.server.tls_cert = args.tls_cert.as_ref().map(text).or(config.server.tls_cert);
-    config.server.tls_key = args.tls_key.as_ref().map(text).or(config.server.tls_key);
-    config.server.insecure_listen |= args.insecure_listen;
-    let options = ServeOptions { config, home, listen: args.listen, on_demand: args.on_demand, supervisor };
+    let loaded = settings::load(ctx, settings::flags(&args))?;
+    if let Some(url) = &loaded.config.server.database_url {
+        parhelia_server::serve::check_database_url(&url.0)
+            .map_err(|error| CliError::new(Exit::Usage, "database_url", error.to_string()))?;
+    }
+    let options = ServeOptions {
+        config: loaded.config,
+        home,
+        listen: args.listen,
+        on_demand: args.on_demand,
+        supervisor,
+    };
     let announce = |ready: &Ready| {
         // A server whose output nobody reads serves all the same.
         let _ = greet(ctx, ready, args.on_demand);
@@ -57,40 +60,6 @@ pub(super) async fn up(ctx: &Context, args: UpArgs) -> Result<()> {
         ) => Err(CliError::new(Exit::Usage, "listen", error.to_string())),
         Err(error) => Err(CliError::failure("serve_failed", error.to_string())),
     }
-}
-
-/// The environment's database before the file's: an empty variable is how a shell says "not set".
-fn configuration(home: &Path, asked: Option<&Path>) -> Result<Config> {
-    let mut config = read_configuration(home, asked)?;
-    if let Some(url) = std::env::var(DATABASE_URL).ok().filter(|url| !url.trim().is_empty()) {
-        config.server.database_url = Some(DatabaseUrl(url));
-    }
-    if let Some(url) = &config.server.database_url {
-        parhelia_server::serve::check_database_url(&url.0)
-            .map_err(|error| CliError::new(Exit::Usage, "database_url", error.to_string()))?;
-    }
-    Ok(config)
-}
-
-fn read_configuration(home: &Path, asked: Option<&Path>) -> Result<Config> {
-    let usual = home.join("parhelia.toml");
-    let path = asked.unwrap_or(&usual);
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && asked.is_none() => {
-            return Ok(Config::default());
-        }
-        Err(error) => {
-            return Err(CliError::io(format!("cannot read the configuration {}", path.display()), &error));
-        }
-    };
-    Config::parse(&text).map_err(|error| {
-        CliError::new(
-            Exit::Usage,
-            "config",
-            format!("the configuration {} is wrong: {error}", path.display()),
-        )
-    })
 }
 
 fn greet(ctx: &Context, ready: &Ready, on_demand: bool) -> Result<()> {

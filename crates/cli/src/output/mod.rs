@@ -7,6 +7,7 @@ pub(crate) mod events;
 pub(crate) mod fixtures;
 pub(crate) mod instances;
 pub(crate) mod reconciler;
+pub(crate) mod settings;
 pub(crate) mod table;
 pub(crate) mod text;
 pub(crate) mod tokens;

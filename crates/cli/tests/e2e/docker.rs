@@ -385,3 +385,17 @@ fn docker_is_a_provider_when_it_is_switched_on_and_not_otherwise() {
     let (_, auto) = providers("'auto'");
     assert!(auto.contains("docker"), "{auto}");
 }
+
+#[test]
+fn an_engine_elsewhere_is_reached_with_tls_and_not_without() {
+    let (_engine, certificates, host) = DockerEngine::start_with_tls();
+    let docker = format!("[docker]\nenabled = true\nhost = '{host}'\n");
+    let home = Home::with_config(&format!("{docker}cert_path = '{}'\n", certificates.path().display()));
+    let _server = home.up(&[]);
+    let id = start(&home, &[], &["sleep", "1000"]);
+    home.until_seen(&id, "state", "running");
+    let plain = Home::with_config(&docker);
+    let _plain = plain.up(&[]);
+    eventually("without a certificate nobody answers", || plain.told("provider_unreachable").pop());
+    home.ok(&["containers", "terminate", &id, "--yes", "--grace", "0s"]);
+}

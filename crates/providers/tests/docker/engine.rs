@@ -47,6 +47,35 @@ impl DockerEngine {
         engine
     }
 
+    /// On a TCP address where both sides must prove themselves: with a directory of a client's `ca.pem`, `cert.pem`
+    /// and `key.pem`, and the address.
+    pub(crate) fn start_with_tls() -> (Self, tempfile::TempDir, String) {
+        let certificates = tempfile::tempdir().unwrap();
+        let script = "
+            set -e
+            openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ca -keyout ca.key -out ca.pem
+            for who in server:serverAuth client:clientAuth; do
+                name=${who%%:*}
+                openssl req -newkey rsa:2048 -nodes -subj /CN=$name -keyout $name.key -out $name.csr
+                printf 'subjectAltName=IP:127.0.0.1\\nextendedKeyUsage=%s\\n' ${who##*:} > $name.ext
+                openssl x509 -req -days 2 -in $name.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile $name.ext -out $name.pem
+            done
+            cp client.pem cert.pem; cp client.key key.pem";
+        let made = Command::new("sh").args(["-c", script]).current_dir(certificates.path()).output().unwrap();
+        assert!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let file = |name: &str| certificates.path().join(name).display().to_string();
+        let host = format!("tcp://127.0.0.1:{port}");
+        let engine = Self::start_with(&[
+            format!("--host={host}"),
+            "--tlsverify".to_owned(),
+            format!("--tlscacert={}", file("ca.pem")),
+            format!("--tlscert={}", file("server.pem")),
+            format!("--tlskey={}", file("server.key")),
+        ]);
+        (engine, certificates, host)
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }

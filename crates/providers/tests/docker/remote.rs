@@ -1,6 +1,5 @@
 //! An engine that is reached over the network: plainly, through somebody who loses answers, and with TLS.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -101,30 +100,8 @@ async fn a_create_whose_answer_is_lost_is_unknown_and_the_next_one_finishes_it()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_tls_both_sides_must_prove_themselves() {
-    let certificates = tempfile::tempdir().unwrap();
-    let script = "
-        set -e
-        openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ca -keyout ca.key -out ca.pem
-        for who in server:serverAuth client:clientAuth; do
-            name=${who%%:*}
-            openssl req -newkey rsa:2048 -nodes -subj /CN=$name -keyout $name.key -out $name.csr
-            printf 'subjectAltName=IP:127.0.0.1\\nextendedKeyUsage=%s\\n' ${who##*:} > $name.ext
-            openssl x509 -req -days 2 -in $name.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile $name.ext -out $name.pem
-        done
-        cp client.pem cert.pem; cp client.key key.pem";
-    let made = Command::new("sh").args(["-c", script]).current_dir(certificates.path()).output().unwrap();
-    assert!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let file = |name: &str| certificates.path().join(name).display().to_string();
-    let engine = DockerEngine::start_with(&[
-        format!("--host=tcp://127.0.0.1:{port}"),
-        "--tlsverify".to_owned(),
-        format!("--tlscacert={}", file("ca.pem")),
-        format!("--tlscert={}", file("server.pem")),
-        format!("--tlskey={}", file("server.key")),
-    ]);
+    let (engine, certificates, host) = DockerEngine::start_with_tls();
     let secrets = tempfile::tempdir().unwrap();
-    let host = format!("tcp://127.0.0.1:{port}");
     let address = Address::find(Some(&host), certificates.path().to_str(), |_| None).unwrap();
     let remote = provider(address, secrets.path().to_owned());
     let spec = spec(&["sleep", "600"]);

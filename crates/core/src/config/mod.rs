@@ -1,20 +1,18 @@
-//! The configuration: every key, its default (the seeds' own) and its allowed range. Parsing is pure; the
-//! binary reads the file and hands the text in.
+//! The configuration: every key and its default (the seeds' own). What is allowed stands in `keys`, what goes
+//! together in `check`, and where a value came from in `layers`. All of it is pure; the binary reads the file and the
+//! environment and hands them in.
+
+mod check;
+pub mod keys;
+mod layers;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::cost::{Price, Prices};
 use crate::liveness::Ladder;
 use crate::word_enum;
 
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ConfigError {
-    #[error("{0}")]
-    Syntax(String),
-    #[error("{key} = {value} is out of range: it must be {allowed}")]
-    Range { key: &'static str, value: String, allowed: String },
-}
+pub use layers::{ConfigError, Layers, Loaded, Origin, Setting};
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -261,115 +259,6 @@ impl Default for Retention {
 }
 
 impl Config {
-    pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let config: Config =
-            toml::from_str(text).map_err(|e| ConfigError::Syntax(without_secrets(&e.to_string())))?;
-        config.check()?;
-        Ok(config)
-    }
-
-    fn check(&self) -> Result<(), ConfigError> {
-        let r = &self.reconciler;
-        let h = &self.health;
-        let t = &self.retention;
-        let s = &self.server;
-        for (key, value, low, high) in [
-            ("server.idle_exit_seconds", s.idle_exit_seconds, 1, 604_800),
-            ("server.max_body_bytes", s.max_body_bytes, 65_536, 1 << 30),
-            ("server.max_batch", s.max_batch, 1, 100_000),
-            ("server.max_connections", s.max_connections, 1, 100_000),
-            ("server.max_requests_per_second", s.max_requests_per_second, 0, 1_000_000),
-            ("server.client_patience_seconds", s.client_patience_seconds, 1, 600),
-            ("reconciler.poll_interval_seconds", r.poll_interval_seconds, 1, 3600),
-            ("reconciler.stale_threshold_seconds", r.stale_threshold_seconds, 2, 86_400),
-            ("reconciler.orphan_grace_period_seconds", r.orphan_grace_period_seconds, 0, 86_400),
-            ("reconciler.max_reconcile_batch", r.max_reconcile_batch, 1, 100_000),
-            ("reconciler.provider_timeout_seconds", r.provider_timeout_seconds, 1, 600),
-            ("health.check_interval_seconds", h.check_interval_seconds, 1, 300),
-            ("health.heartbeat_interval_seconds", h.heartbeat_interval_seconds, 1, 3600),
-            ("health.degraded_after_seconds", h.degraded_after_seconds, 1, 86_400),
-            ("health.dead_after_seconds", h.dead_after_seconds, 3, 604_800),
-            ("health.resumption_window_seconds", h.resumption_window_seconds, 0, 3600),
-            ("health.future_tolerance_seconds", h.future_tolerance_seconds, 0, 86_400),
-            ("process.output_rotate_bytes", self.process.output_rotate_bytes, 65_536, 1 << 40),
-            ("docker.remove_after_seconds", self.docker.remove_after_seconds, 0, 31_536_000),
-            ("retention.interval_seconds", t.interval_seconds, 1, 86_400),
-            ("retention.raw_heartbeat_hours", t.raw_heartbeat_hours, 1, 8760),
-            ("retention.heartbeat_hour_days", t.heartbeat_hour_days, 1, 3650),
-            ("retention.event_days", t.event_days, 1, 3650),
-            ("retention.cycle_hours", t.cycle_hours, 1, 8760),
-        ] {
-            if !(low..=high).contains(&value) {
-                let allowed = format!("from {low} to {high}");
-                return Err(ConfigError::Range { key, value: value.to_string(), allowed });
-            }
-        }
-        let scheme = |url: &str| url.starts_with("postgres://") || url.starts_with("postgresql://");
-        if s.database_url.as_ref().is_some_and(|url| !scheme(&url.0)) {
-            return Err(ConfigError::Range {
-                key: "server.database_url",
-                // It may hold a password.
-                value: "(hidden)".into(),
-                allowed: "postgres://USER:PASSWORD@HOST:5432/DATABASE; leave it out for the home's own file"
-                    .into(),
-            });
-        }
-        let silent = r.max_silent_hours;
-        if !(silent.is_finite() && silent > 0.0 && silent <= 168.0) {
-            return Err(ConfigError::Range {
-                key: "reconciler.max_silent_hours",
-                value: silent.to_string(),
-                allowed: "more than 0 and at most 168".into(),
-            });
-        }
-        if h.degraded_after_seconds >= r.stale_threshold_seconds
-            || r.stale_threshold_seconds >= h.dead_after_seconds
-        {
-            return Err(ConfigError::Range {
-                key: "reconciler.stale_threshold_seconds",
-                value: r.stale_threshold_seconds.to_string(),
-                allowed: format!(
-                    "between health.degraded_after_seconds ({}) and health.dead_after_seconds ({})",
-                    h.degraded_after_seconds, h.dead_after_seconds
-                ),
-            });
-        }
-        if h.heartbeat_interval_seconds >= h.degraded_after_seconds {
-            return Err(ConfigError::Range {
-                key: "health.heartbeat_interval_seconds",
-                value: h.heartbeat_interval_seconds.to_string(),
-                allowed: format!("less than health.degraded_after_seconds ({})", h.degraded_after_seconds),
-            });
-        }
-        if let Some(host) = &self.docker.host
-            && !(host.starts_with("unix:///") || host.starts_with("tcp://") || host.starts_with("https://"))
-        {
-            return Err(ConfigError::Range {
-                key: "docker.host",
-                value: format!("'{host}'"),
-                allowed: "unix:///path or tcp://host:port".into(),
-            });
-        }
-        for price in &self.prices {
-            let figures =
-                [price.sandbox_hour, price.cpu_core_second, price.memory_gib_second, price.default_cpu_cores];
-            let negative = price.default_memory_mb as f64;
-            let bad = figures
-                .iter()
-                .chain([&negative])
-                .chain(price.gpu_second.values())
-                .find(|v| !v.is_finite() || **v < 0.0);
-            if let Some(bad) = bad {
-                return Err(ConfigError::Range {
-                    key: "prices",
-                    value: bad.to_string(),
-                    allowed: "a finite number that is not negative".into(),
-                });
-            }
-        }
-        Ok(())
-    }
-
     /// The ladder of the health loop. `unhealthy` begins at the seed's stale threshold.
     pub fn ladder(&self) -> Ladder {
         Ladder {
@@ -386,15 +275,6 @@ impl Config {
         all.extend(self.prices.iter().cloned());
         Prices::new(all)
     }
-}
-
-/// A mistake is shown with its line, and that line may hold a password.
-fn without_secrets(message: &str) -> String {
-    let hidden = |line: &str| match line.split_once("database_url") {
-        Some((before, rest)) if rest.contains("://") => format!("{before}database_url = (hidden)"),
-        _ => line.to_owned(),
-    };
-    message.lines().map(hidden).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -429,7 +309,7 @@ mod tests {
         let unknown = Config::parse("[reconciler]\npoll_interval = 5\n").unwrap_err().to_string();
         assert!(unknown.contains("poll_interval") && unknown.contains("line 2"), "{unknown}");
         let range = Config::parse("[reconciler]\npoll_interval_seconds = 0\n").unwrap_err().to_string();
-        assert_eq!(range, "reconciler.poll_interval_seconds = 0 is out of range: it must be from 1 to 3600");
+        assert!(range.contains("it must be from 1 to 3600 (line 2 of the configuration)"), "{range}");
         let ladder = Config::parse("[reconciler]\nstale_threshold_seconds = 900\n").unwrap_err().to_string();
         assert!(ladder.contains("dead_after_seconds (600)"), "{ladder}");
         assert!(Config::parse("[reconciler]\nmax_silent_hours = nan\n").is_err());
