@@ -344,7 +344,7 @@ async fn lead(
         "version": env!("CARGO_PKG_VERSION"),
         "home_id": home.id,
     }));
-    store.append_events(vec![event], now).await?;
+    store.announce(&fence, vec![event], now).await?;
     Ok(Led { fence, instance_id, started_at: now })
 }
 

@@ -10,8 +10,10 @@ use super::run::{meaning, unreachable};
 use crate::error::{Result, StoreError};
 
 /// In order; a database's version is how many of them it has had.
-pub const MIGRATIONS: &[(&str, &str)] =
-    &[("0001_init", include_str!("../../migrations/postgres/0001_init.sql"))];
+pub const MIGRATIONS: &[(&str, &str)] = &[
+    ("0001_init", include_str!("../../migrations/postgres/0001_init.sql")),
+    ("0002_event_writer", include_str!("../../migrations/postgres/0002_event_writer.sql")),
+];
 
 /// `PHLA` and what follows: the first half of our advisory locks. The second is the schema, so that two
 /// stores in one database do not meet.

@@ -18,8 +18,10 @@ use crate::sql;
 pub const APPLICATION_ID: i64 = 0x5048_4c41;
 
 /// In order; a database's `user_version` is how many of them it has had.
-pub const MIGRATIONS: &[(&str, &str)] =
-    &[("0001_init", include_str!("../../migrations/sqlite/0001_init.sql"))];
+pub const MIGRATIONS: &[(&str, &str)] = &[
+    ("0001_init", include_str!("../../migrations/sqlite/0001_init.sql")),
+    ("0002_event_writer", include_str!("../../migrations/sqlite/0002_event_writer.sql")),
+];
 
 /// How long to wait for somebody else's lock before saying so.
 const OPEN_WAIT: Duration = Duration::from_secs(2);

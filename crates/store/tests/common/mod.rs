@@ -52,6 +52,11 @@ impl World {
         World { store, fence: Fence { owner_id: "o-1".into(), epoch }, dir }
     }
 
+    /// Whether callers really meet in it; the inline one runs each in its own task, to the end.
+    pub fn is_concurrent(&self) -> bool {
+        !format!("{:?}", self.store).contains("Inline")
+    }
+
     pub fn path(&self) -> std::path::PathBuf {
         self.dir.path().join("parhelia.db")
     }

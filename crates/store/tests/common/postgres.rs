@@ -12,7 +12,14 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 const KEEPER: &str = r#"
-    start() { "$1/postgres" -D "$2/data" -k "$2" >>"$2/log" 2>&1 & pid=$!; }
+    # Again while the backends of a killed postmaster are still there: until they are gone it cannot start.
+    start() {
+        for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+            "$1/postgres" -D "$2/data" -k "$2" >>"$2/log" 2>&1 & pid=$!
+            sleep 0.2
+            kill -0 "$pid" 2>/dev/null && return
+        done
+    }
     start "$1" "$2"
     while read -r word; do
         case "$word" in
