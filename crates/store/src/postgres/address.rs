@@ -82,6 +82,10 @@ impl Address {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(bad("it names no host"));
         }
+        // As with libpq: a unix socket needs no encryption and has no name that a certificate could be for.
+        let local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)))
+            && config.get_hostaddrs().is_empty();
+        let trust = if local { Trust::Plain } else { trust };
         config.ssl_mode(if trust == Trust::Plain { SslMode::Disable } else { SslMode::Require });
         if config.get_application_name().is_none() {
             config.application_name("parhelia");

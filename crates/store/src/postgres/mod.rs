@@ -108,7 +108,7 @@ impl Postgres {
     /// Connects, checks and migrates the database, then starts the tasks that keep it company.
     pub async fn open(url: &str) -> Result<Self> {
         let address = Arc::new(Address::parse(url)?);
-        let last_event = tokio::time::timeout(PATIENCE, open::open(&address)).await.map_err(|_| late())??;
+        let last_event = open::open(&address).await?;
         let pool = Pool::builder(Manager(address.clone()))
             .max_size(POOL)
             .build()
@@ -161,7 +161,8 @@ impl Shared {
 
     /// The database could not be reached: nobody waits for it, and one task tries until it can be.
     fn gone(self: &Arc<Self>, error: &StoreError) {
-        let StoreError::Unavailable { what, .. } = error else { return };
+        // That somebody changed the password while we run passes too.
+        let (StoreError::Unavailable { what, .. } | StoreError::Denied { what, .. }) = error else { return };
         let first = {
             let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
             away.replace(what.clone()).is_none()
@@ -175,11 +176,13 @@ impl Shared {
             let mut pause = RECONNECT_FIRST;
             while !shared.closed.load(Ordering::Relaxed) {
                 tokio::time::sleep(pause).await;
-                let error = match managed::Manager::create(shared.pool.manager()).await {
-                    Ok(_) => break,
-                    Err(error) => error,
+                let connecting = managed::Manager::create(shared.pool.manager());
+                let error = match tokio::time::timeout(PATIENCE, connecting).await {
+                    Ok(Ok(_)) => break,
+                    Ok(Err(error)) => error,
+                    Err(_) => late(),
                 };
-                if let StoreError::Unavailable { what, .. } = error {
+                if let StoreError::Unavailable { what, .. } | StoreError::Denied { what, .. } = error {
                     *shared.away.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
                 }
                 pause = (pause * 2).min(RECONNECT_MOST);

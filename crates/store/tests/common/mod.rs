@@ -189,3 +189,13 @@ pub fn event(event_type: EventType) -> NewEvent {
 pub fn about(event_type: EventType, id: &ContainerId) -> NewEvent {
     event(event_type).container(id)
 }
+
+pub async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..1500 {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("waited in vain: {what}");
+}

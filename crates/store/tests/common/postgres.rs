@@ -122,6 +122,18 @@ impl Server {
         format!("postgres://postgres@{}/{database}", self.dir.display().to_string().replace('/', "%2F"))
     }
 
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join(format!(".s.PGSQL.{}", self.port()))
+    }
+
+    /// From now on everybody but `postgres` needs a password.
+    pub fn demand_passwords(&self) {
+        let rules = "local all postgres trust\nlocal all all scram-sha-256\n";
+        std::fs::write(self.dir.join("data/pg_hba.conf"), rules).unwrap();
+        self.sql("postgres", "SELECT pg_reload_conf()");
+    }
+
     fn port(&self) -> String {
         self.tcp.unwrap_or(5432).to_string()
     }
