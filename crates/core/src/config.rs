@@ -44,6 +44,8 @@ pub struct Server {
     pub idle_exit_seconds: u64,
     pub max_body_bytes: u64,
     pub max_batch: u64,
+    /// A leader that has not renewed for this long is replaced. The same for all servers of a database.
+    pub leader_lease_seconds: u64,
 }
 
 /// An address that may hold a password: it is never shown, only handed to the store.
@@ -65,6 +67,7 @@ impl Default for Server {
             idle_exit_seconds: 600,
             max_body_bytes: 2 << 20,
             max_batch: 10_000,
+            leader_lease_seconds: 10,
         }
     }
 }
@@ -258,6 +261,7 @@ impl Config {
             ("server.idle_exit_seconds", s.idle_exit_seconds, 1, 604_800),
             ("server.max_body_bytes", s.max_body_bytes, 65_536, 1 << 30),
             ("server.max_batch", s.max_batch, 1, 100_000),
+            ("server.leader_lease_seconds", s.leader_lease_seconds, 2, 300),
             ("reconciler.poll_interval_seconds", r.poll_interval_seconds, 1, 3600),
             ("reconciler.stale_threshold_seconds", r.stale_threshold_seconds, 2, 86_400),
             ("reconciler.orphan_grace_period_seconds", r.orphan_grace_period_seconds, 0, 86_400),

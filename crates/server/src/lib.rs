@@ -9,3 +9,4 @@ pub mod http;
 pub mod loops;
 pub mod serve;
 pub mod service;
+mod waiting;

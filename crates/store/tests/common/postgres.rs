@@ -173,9 +173,13 @@ impl Server {
         writeln!(keeper.stdin.as_mut().unwrap(), "{word}").unwrap();
     }
 
+    pub fn is_up(&self) -> bool {
+        self.psql("postgres", "SELECT 1").status.success()
+    }
+
     pub fn until_up(&self) {
         for _ in 0..600 {
-            if self.psql("postgres", "SELECT 1").status.success() {
+            if self.is_up() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(50));
