@@ -24,8 +24,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What comes over a connection besides answers; polling it is what drives the connection.
-pub(super) type Messages =
-    Pin<Box<dyn Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send + 'static>>;
+pub type Messages = Pin<Box<dyn Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send + 'static>>;
 
 #[derive(Clone)]
 pub(super) struct Address {

@@ -32,10 +32,10 @@ use crate::error::{Result, StoreError};
 use crate::script::{Database, Query, Script, StepOutcome, Take};
 use crate::sql;
 
-use address::{Address, Messages};
+use address::Address;
 use run::{Done, Failure, Session, unreachable};
 
-pub use address::{check_url, is_url, redacted};
+pub use address::{Messages, check_url, is_url, redacted};
 pub use leader::{Seat, Seated};
 pub use open::MIGRATIONS;
 
@@ -102,6 +102,13 @@ pub struct Postgres {
     gather: gather::Gather,
     listener: listen::Listener,
     places: Arc<Semaphore>,
+}
+
+/// A bare connection, as the store makes its own, for measuring beside it. Nothing is checked or migrated; polling
+/// the messages is what drives it.
+pub async fn bare_connection(url: &str) -> Result<(tokio_postgres::Client, Messages)> {
+    let address = Address::parse(url)?;
+    address.connect().await.map_err(|e| unreachable(&e, &address))
 }
 
 impl Postgres {
