@@ -148,6 +148,8 @@ impl Transport {
             Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) if connecting => Self::NoServer,
             Some(io::ErrorKind::PermissionDenied) if connecting => Self::Denied,
             _ if timed_out => Self::TimedOut,
+            // Somebody listened and left before it took the connection: a server that is just stopping.
+            Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => Self::Broken(last),
             _ if connecting => Self::Unreachable(last),
             _ => Self::Broken(last),
         }

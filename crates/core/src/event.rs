@@ -115,6 +115,12 @@ pub struct Event {
     pub message: Option<String>,
     pub details: serde_json::Value,
     pub source: Source,
+    /// The server whose fence guarded the transaction that wrote it; absent when a person asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner_id: Option<String>,
+    /// The epoch in which that server led; absent when it wrote for its own home, whoever led.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<i64>,
 }
 
 /// An event about to be written, in the transaction of the change that it tells of.

@@ -10,3 +10,4 @@ pub mod loops;
 pub mod serve;
 pub mod service;
 mod tls;
+mod waiting;

@@ -1,4 +1,4 @@
-//! Starting and stopping a server: home → lock → store → lead → loops → doors, and back again. Stopping
+//! Starting and stopping a server: home → lock → sockets → store → lead → loops → doors, and back again. Stopping
 //! leaves every sandbox running.
 
 use std::collections::BTreeMap;
@@ -37,9 +37,12 @@ use crate::loops::reconciler::Reconciler;
 use crate::loops::{Context, guests, lease, retention, stopped, vitals};
 use crate::service::{ProviderHandle, Service};
 use crate::tls;
+use crate::waiting::{self, Doorway, GaveUp};
 
 /// What open connections and loops get to finish when the server stops.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// A server that a command started waits for its database no longer than that command would.
+const ON_DEMAND_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How `parhelia up` (or a client that found no server) asks for a server.
 #[derive(Debug, Clone)]
@@ -116,11 +119,6 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let tls = tls::acceptor(&options.config.server)?;
     let home = Home::open(&options.home, entropy.as_ref())?;
     let _lock = lock(&home, &clock).await?;
-    let store = match &options.config.server.database_url {
-        Some(url) => Store::open_postgres(&url.0).await?,
-        None => Store::open_sqlite(&home.database())?,
-    };
-    let led = lead(&store, &home, &clock, &entropy).await?;
     let tcp = match address {
         Some(address) => Some(TcpListener::bind(address).await.map_err(|e| listen_error(address, &e))?),
         None => None,
@@ -129,8 +127,24 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         Some(listener) => Some(listener.local_addr().map_err(|e| listen_error("the TCP address", &e))?),
         None => None,
     };
+    // Gone with us, and before the lock: without it the server has ended.
+    let _file = SocketFile(home.socket());
     let socket = unix_listener(&home)?;
     let token = home.admin_token(entropy.as_ref())?;
+    let mut asked = asked_to_stop();
+    let begin = async || begin(&options, &home, &clock, &entropy).await;
+    let begun = if options.config.server.database_url.is_some() {
+        let doorway = Doorway { socket: &socket, tcp: tcp.as_ref() };
+        let patience = options.on_demand.then_some(ON_DEMAND_PATIENCE);
+        match waiting::until_there(doorway, patience, &mut asked, begin).await {
+            Ok(begun) => begun,
+            Err(GaveUp::Stopped) => return Ok(()),
+            Err(GaveUp::Error(error)) => return Err(error.into()),
+        }
+    } else {
+        begin().await?
+    };
+    let Begun { store, led, docker_recorded } = begun;
 
     let context = Context {
         store: store.clone(),
@@ -142,7 +156,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     };
     let (stop, stopping) = watch::channel(false);
     let mut loops = JoinSet::new();
-    let docker = docker(&options, &home, &context).await?;
+    let docker = docker(&options, &home, &context, docker_recorded)?;
     let mounted = options.config.docker.supervisor != DockerSupervisor::Off && docker.is_some();
     let for_containers = if mounted { Some(container_listener(&home)?) } else { None };
     let (handles, lead) = start_loops(&options, &home, &context, &stopping, docker, &mut loops)?;
@@ -194,13 +208,42 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         instance_id: led.instance_id,
     });
 
-    let trouble = wait_for_end(&options, &service, &ring, &mut loops).await;
+    let trouble = wait_for_end(&options, &service, &ring, &mut asked, &mut loops).await;
     let _ = stop.send(true);
     finish(doors, loops).await;
-    let ended = end(&store, &led.fence, trouble, clock.as_ref()).await;
-    // Our own socket file, and the last thing to go: without it the server has ended. The lock is still ours.
-    let _ = fs::remove_file(home.socket());
-    ended
+    end(&store, &led.fence, trouble, clock.as_ref()).await
+}
+
+/// Our own socket file; the lock is still ours when it goes.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// What a server has once its database has answered.
+struct Begun {
+    store: Store,
+    led: Led,
+    docker_recorded: bool,
+}
+
+/// May be tried again from the beginning if the database goes away in the middle.
+async fn begin(
+    options: &ServeOptions,
+    home: &Home,
+    clock: &Arc<dyn Clock>,
+    entropy: &Arc<dyn Entropy>,
+) -> Result<Begun, StoreError> {
+    let store = match &options.config.server.database_url {
+        Some(url) => Store::open_postgres(&url.0).await?,
+        None => Store::open_sqlite(&home.database())?,
+    };
+    let led = lead(&store, home, clock, entropy).await?;
+    let docker_recorded = !store.tracked("docker").await?.is_empty();
+    Ok(Begun { store, led, docker_recorded })
 }
 
 async fn end(
@@ -302,7 +345,7 @@ async fn lead(
     home: &Home,
     clock: &Arc<dyn Clock>,
     entropy: &Arc<dyn Entropy>,
-) -> Result<Led, ServeError> {
+) -> Result<Led, StoreError> {
     let now = clock.now();
     let instance_id = store.this_instance(&entropy.uuid(), now).await?;
     let owner_id = entropy.uuid();
@@ -341,16 +384,17 @@ async fn lead(
         "version": env!("CARGO_PKG_VERSION"),
         "home_id": home.id,
     }));
-    store.append_events(vec![event], now).await?;
+    store.announce(&fence, vec![event], now).await?;
     Ok(Led { fence, instance_id, started_at: now })
 }
 
 /// The docker provider, unless it is off or (`auto`) nothing speaks for an engine here: no address was given,
 /// the usual socket is not there, and no container of one is recorded.
-async fn docker(
+fn docker(
     options: &ServeOptions,
     home: &Home,
     context: &Context,
+    recorded: bool,
 ) -> Result<Option<DockerProvider>, ServeError> {
     let config = &options.config.docker;
     let env = |name: &str| std::env::var(name).ok();
@@ -362,7 +406,7 @@ async fn docker(
     if config.enabled == Switch::Auto {
         let named = config.host.is_some() || env("DOCKER_HOST").is_some_and(|host| !host.is_empty());
         let there = matches!(&address, Address::Unix(path) if path.exists());
-        if !named && !there && context.store.tracked("docker").await?.is_empty() {
+        if !named && !there && !recorded {
             return Ok(None);
         }
     }
@@ -541,23 +585,36 @@ fn open_doors(
     doors
 }
 
+/// Ctrl-C or SIGTERM, from here on: heard once, whoever asks.
+fn asked_to_stop() -> watch::Receiver<bool> {
+    let (tell, heard) = watch::channel(false);
+    let mut terminate = signal(SignalKind::terminate()).ok();
+    tokio::spawn(async move {
+        let terminated = async {
+            match &mut terminate {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            () = terminated => {}
+        }
+        tell.send_replace(true);
+    });
+    heard
+}
+
 /// Gives the reason when it is not an ordinary end.
 async fn wait_for_end(
     options: &ServeOptions,
     service: &Service,
     ring: &Notify,
+    asked: &mut watch::Receiver<bool>,
     loops: &mut JoinSet<Ended>,
 ) -> Option<ServeError> {
-    let mut terminate = signal(SignalKind::terminate()).ok();
-    let terminated = async {
-        match &mut terminate {
-            Some(signal) => drop(signal.recv().await),
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
-        _ = tokio::signal::ctrl_c() => None,
-        () = terminated => None,
+        () = stopped(asked) => None,
         () = ring.notified() => None,
         () = idle(options, service) => None,
         ended = loops.join_next() => {

@@ -2,7 +2,7 @@
 -- turn the history round. It sorts what is in the span, so it is only used when there is one. $1 container,
 -- $2 task, $3 session, $4 type, $5 source, [$6, $7) time, after id $8, at most $9.
 SELECT id, timestamp, event_type, container_id, worker_id, task_id, session_id, old_value, new_value, message,
-       details, source
+       details, source, owner_id, epoch
 FROM events
 WHERE id > $8
   AND timestamp >= $6

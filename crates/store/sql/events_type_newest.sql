@@ -1,7 +1,7 @@
 -- History of one kind, newest first; apart so that the index on it serves it. $1 container, $2 task, $3
 -- session, $4 type, $5 source, [$6, $7) time, after id $8, at most $9.
 SELECT id, timestamp, event_type, container_id, worker_id, task_id, session_id, old_value, new_value, message,
-       details, source
+       details, source, owner_id, epoch
 FROM events
 WHERE event_type = $4
   AND id > $8

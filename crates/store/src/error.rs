@@ -24,6 +24,10 @@ pub enum StoreError {
     #[error("the store could not be used: {what}; {fix}")]
     Unavailable { what: String, fix: String },
 
+    /// The database is there and does not let us in: waiting changes nothing.
+    #[error("the database cannot be used: {what}; {fix}")]
+    Denied { what: String, fix: String },
+
     #[error(
         "the database {} has schema version {found} and this program knows versions up to {known}; \
          use the newer program that wrote it, or another database (nothing in it was changed)",

@@ -237,6 +237,8 @@ pub(crate) fn event(c: &mut Columns<'_>) -> Result<Event> {
         message: c.text_opt()?,
         details: c.json()?,
         source: c.word()?,
+        owner_id: c.text_opt()?,
+        epoch: c.int_opt()?,
     })
 }
 

@@ -121,11 +121,17 @@ pub struct Step {
 pub struct Script {
     pub name: &'static str,
     pub steps: Vec<Step>,
+    /// Whose fence guards it, and in which epoch: every event of it says so.
+    pub(crate) writer: [Value; 2],
 }
 
 impl Script {
     pub fn new(name: &'static str) -> Self {
-        Self { name, steps: Vec::with_capacity(4) }
+        Self::with_room(name, 4)
+    }
+
+    pub(crate) fn with_room(name: &'static str, steps: usize) -> Self {
+        Self { name, steps: Vec::with_capacity(steps), writer: [Value::Null, Value::Null] }
     }
 
     /// Adds a step that may touch any number of rows, and gives its place.

@@ -187,11 +187,11 @@ async fn hours_folded_in_many_steps_are_those_folded_in_one() {
     for (one, many) in World::each().await.into_iter().zip(World::each().await) {
         let ids = beat(&one).await;
         beat(&many).await;
-        let report = one.store.aggregate_heartbeats(before, 100_000).await.unwrap();
+        let report = one.store.aggregate_heartbeats(&one.fence, before, 100_000).await.unwrap();
         assert_eq!(report, RetentionReport { folded: 240, hours: 4, more: false });
         let mut steps = 0;
         loop {
-            let report = many.store.aggregate_heartbeats(before, 17).await.unwrap();
+            let report = many.store.aggregate_heartbeats(&many.fence, before, 17).await.unwrap();
             steps += 1;
             if !report.more {
                 break;
@@ -216,7 +216,7 @@ async fn hours_folded_in_many_steps_are_those_folded_in_one() {
         let second = &many.store.heartbeat_hours(&ids[1], None, 100).await.unwrap()[0];
         assert!(close(second.cpu_percent_avg, Some(expected)), "{second:?}");
         assert_eq!(second.cpu_percent_max, Some(12.0));
-        assert_eq!(one.store.delete_old_heartbeat_hours(at(3600)).await.unwrap(), 2);
+        assert_eq!(one.store.delete_old_heartbeat_hours(&one.fence, at(3600)).await.unwrap(), 2);
         assert_eq!(one.store.heartbeat_hours(&ids[0], None, 100).await.unwrap().len(), 1);
     }
 }
@@ -228,12 +228,12 @@ async fn old_events_go_oldest_first_and_a_bounded_number_at_a_time() {
         for t in 0..10 {
             w.store.append_events(vec![about(EventType::ContainerStarted, &id)], at(t)).await.unwrap();
         }
-        assert_eq!(w.store.delete_old_events(at(6), 4).await.unwrap(), 4);
-        assert_eq!(w.store.delete_old_events(at(6), 4).await.unwrap(), 2);
-        assert_eq!(w.store.delete_old_events(at(6), 4).await.unwrap(), 0);
+        assert_eq!(w.store.delete_old_events(&w.fence, at(6), 4).await.unwrap(), 4);
+        assert_eq!(w.store.delete_old_events(&w.fence, at(6), 4).await.unwrap(), 2);
+        assert_eq!(w.store.delete_old_events(&w.fence, at(6), 4).await.unwrap(), 0);
         assert_eq!(w.told().await.len(), 4);
         // An id is never given twice, even when the newest have gone.
-        w.store.delete_old_events(at(100), 100).await.unwrap();
+        w.store.delete_old_events(&w.fence, at(100), 100).await.unwrap();
         assert_eq!(w.store.append_events(vec![event(EventType::ServerStarted)], at(20)).await.unwrap(), [11]);
     }
 }

@@ -7,7 +7,10 @@ mod common;
 use common::{World, about, at, cid, event, intent, owner, sandbox};
 use parhelia_core::event::EventType;
 use parhelia_core::reconcile::{Counts, ProviderMemory, Waiting};
-use parhelia_store::{CycleOutcome, Fence, NewCycle, StoreError};
+use parhelia_core::state::TerminationReason;
+use parhelia_store::{CycleOutcome, EventFilter, Fence, NewCycle, StoreError};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 #[tokio::test]
 async fn the_lead_is_taken_by_one_and_the_epoch_always_rises() {
@@ -50,6 +53,80 @@ async fn an_owner_that_ends_leaves_the_lead_at_once() {
         assert_eq!(s.take_leadership("o-2", at(30), at(10), false).await.unwrap(), 2);
         assert_eq!(s.owners().await.unwrap()[0].ended_at, Some(at(10)));
         assert_eq!(w.told().await, [EventType::ServerStopped]);
+    }
+}
+
+#[tokio::test]
+async fn an_event_says_whose_fence_guarded_it_and_in_which_epoch() {
+    for w in World::each().await {
+        let s = &w.store;
+        s.announce(&w.fence, vec![event(EventType::LeaderElected)], at(1)).await.unwrap();
+        s.announce(&Fence::of_owner("o-1"), vec![event(EventType::ServerStarted)], at(1)).await.unwrap();
+        s.append_events(vec![event(EventType::ServerStarted)], at(1)).await.unwrap();
+        s.register(intent(1), vec![about(EventType::ContainerCreated, &cid(1))], at(1)).await.unwrap();
+        let told = || about(EventType::StopRequested, &cid(1));
+        let why = TerminationReason::Silent;
+        s.desire_termination(Some(&w.fence), &cid(1), "reconciler", why, 0, at(2), told()).await.unwrap();
+        s.stop_seen(&w.fence, &cid(1), 1, at(3), Some(about(EventType::StopSeen, &cid(1)))).await.unwrap();
+        s.end_owner("o-1", at(4), event(EventType::ServerStopped)).await.unwrap();
+        let filter = EventFilter { limit: Some(100), ..Default::default() };
+        let writers: Vec<_> =
+            s.events(&filter).await.unwrap().into_iter().map(|e| (e.owner_id, e.epoch)).collect();
+        let (led, own, nobody) =
+            ((Some("o-1".to_owned()), Some(1)), (Some("o-1".to_owned()), None), (None, None));
+        assert_eq!(writers, [led.clone(), own.clone(), nobody.clone(), nobody, led.clone(), led, own]);
+    }
+}
+
+async fn more_tried(tried: &watch::Sender<i64>, more: i64) {
+    let mut tried = tried.subscribe();
+    let now = *tried.borrow_and_update();
+    tried.wait_for(|n| *n >= now + more).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_leaders_epochs_never_go_down_in_the_history_whoever_hurries() {
+    const ELECTIONS: i64 = 60;
+    // Not the inline one: it has one caller by its nature.
+    for w in World::each().await.into_iter().filter(|w| w.is_concurrent()) {
+        let s = &w.store;
+        s.register_owner(&owner("o-2")).await.unwrap();
+        let lead = watch::Sender::new(Some(w.fence.clone()));
+        let tried = watch::Sender::new(0_i64);
+        let mut writers = JoinSet::new();
+        for _ in 0..8 {
+            let (store, mut lead, tried) = (s.clone(), lead.subscribe(), tried.clone());
+            // Learns of the next election when it may: until then it writes on in the old epoch.
+            writers.spawn(async move {
+                let mut refused = 0;
+                loop {
+                    let Some(fence) = lead.borrow_and_update().clone() else { return refused };
+                    for _ in 0..3 {
+                        match store.announce(&fence, vec![event(EventType::LeaderElected)], at(1)).await {
+                            Ok(()) => {}
+                            Err(StoreError::Fenced { .. }) => refused += 1,
+                            Err(other) => panic!("{other}"),
+                        }
+                        tried.send_modify(|n| *n += 1);
+                    }
+                }
+            });
+        }
+        for n in 0..ELECTIONS {
+            let owner_id = if n % 2 == 0 { "o-2" } else { "o-1" };
+            let epoch = s.take_leadership(owner_id, at(60), at(1), true).await.unwrap();
+            more_tried(&tried, 8).await;
+            lead.send_replace(Some(Fence { owner_id: owner_id.into(), epoch }));
+            more_tried(&tried, 8).await;
+        }
+        lead.send_replace(None);
+        let refused: i32 = writers.join_all().await.into_iter().sum();
+        let filter = EventFilter { limit: Some(1_000_000), ..Default::default() };
+        let written = s.events(&filter).await.unwrap();
+        let epochs: Vec<i64> = written.iter().map(|e| e.epoch.unwrap()).collect();
+        assert!(epochs.is_sorted(), "an epoch went down: {epochs:?}");
+        assert!(written.windows(2).all(|p| p[0].epoch != p[1].epoch || p[0].owner_id == p[1].owner_id));
+        assert!(refused > 0 && epochs.last() > Some(&(ELECTIONS / 2)), "{refused} {epochs:?}");
     }
 }
 
@@ -176,7 +253,7 @@ async fn a_pass_is_kept_with_what_it_remembers_and_announces() {
             .await;
         assert!(matches!(late, Err(StoreError::Fenced { .. })));
         assert_eq!(s.provider_memory("docker").await.unwrap(), ProviderMemory::default());
-        assert_eq!(s.delete_old_cycles(at(60)).await.unwrap(), 2);
+        assert_eq!(s.delete_old_cycles(&w.fence, at(60)).await.unwrap(), 2);
         assert_eq!(s.last_cycles(10).await.unwrap().len(), 1);
         assert_eq!(w.told().await, [EventType::ProviderUnreachable]);
     }

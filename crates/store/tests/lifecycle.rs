@@ -305,6 +305,11 @@ async fn every_write_of_a_former_leader_is_fenced() {
             s.upsert_foreign(old, "docker", "engine-1", &sandbox, at(1), Some(e())).await,
             s.foreign_gone(old, "docker", "sb-5", at(1)).await,
             s.renew_leadership(old, at(99)).await,
+            s.announce(old, vec![e()], at(1)).await,
+            s.aggregate_heartbeats(old, at(99), 10).await.map(drop),
+            s.delete_old_events(old, at(99), 10).await.map(drop),
+            s.delete_old_cycles(old, at(99)).await.map(drop),
+            s.delete_old_heartbeat_hours(old, at(99)).await.map(drop),
         ];
         for (i, result) in results.into_iter().enumerate() {
             assert!(matches!(result, Err(StoreError::Fenced { .. })), "{i}: {result:?}");

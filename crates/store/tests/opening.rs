@@ -7,9 +7,9 @@ mod common;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use common::{World, at, event};
+use common::{World, at, event, owner};
 use parhelia_core::event::EventType;
-use parhelia_store::{Store, StoreError, sqlite};
+use parhelia_store::{EventFilter, Fence, Store, StoreError, postgres, sqlite};
 use rusqlite::Connection;
 
 struct Dir(tempfile::TempDir);
@@ -73,6 +73,34 @@ async fn after_close_everything_is_refused_and_closing_again_is_harmless() {
         assert!(error.is_unavailable(), "{error}");
         assert!(w.store.last_event_id().await.unwrap_err().is_unavailable());
         assert!(w.store.probe().await.unwrap_err().is_unavailable());
+    }
+}
+
+#[tokio::test]
+async fn an_older_database_is_migrated_with_what_it_holds() {
+    const OLD_EVENT: &str = "INSERT INTO events (id, timestamp, event_type, message)
+         VALUES (1, '2026-01-21T14:00:00.000Z', 'server_started', 'of old')";
+    let dir = Dir::new();
+    let old = Connection::open(dir.db()).unwrap();
+    old.execute_batch(sqlite::MIGRATIONS[0].1).unwrap();
+    old.pragma_update(None, "user_version", 1).unwrap();
+    old.pragma_update(None, "application_id", sqlite::APPLICATION_ID).unwrap();
+    old.execute_batch(OLD_EVENT).unwrap();
+    drop(old);
+    let server = common::postgres::Server::shared();
+    let url = server.database();
+    let name = url.rsplit('/').next().unwrap();
+    let mark = "INSERT INTO parhelia_schema VALUES (1); SELECT nextval('event_ids')";
+    server.sql(name, &format!("{}; {mark}; {OLD_EVENT}", postgres::MIGRATIONS[0].1));
+    for store in [Store::open_sqlite(&dir.db()).unwrap(), Store::open(&url).await.unwrap()] {
+        let fence = Fence::of_owner("o-1");
+        store.register_owner(&owner("o-1")).await.unwrap();
+        store.announce(&fence, vec![event(EventType::ServerStarted)], at(0)).await.unwrap();
+        let all = store.events(&EventFilter::default()).await.unwrap();
+        let writers: Vec<_> = all.iter().map(|e| (e.id, e.owner_id.as_deref())).collect();
+        assert_eq!(writers, [(1, None), (2, Some("o-1"))]);
+        assert_eq!(all[0].message.as_deref(), Some("of old"));
+        store.close().await.unwrap();
     }
 }
 

@@ -206,6 +206,10 @@ Examples:
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
 
+        /// A PostgreSQL to measure on, in a schema of its own; default: a private one, if its binaries are here
+        #[arg(long, value_name = "URL")]
+        postgres: Option<String>,
+
         /// Small numbers: shows that it works, measures little
         #[arg(long)]
         quick: bool,

@@ -3,6 +3,7 @@
 
 mod http;
 mod jobs;
+mod postgres;
 mod reconcile;
 mod server;
 mod store;
@@ -109,7 +110,12 @@ impl Drop for Scratch {
     }
 }
 
-pub(crate) async fn run(ctx: &Context, dir: Option<&Path>, quick: bool) -> Result<()> {
+pub(crate) async fn run(
+    ctx: &Context,
+    dir: Option<&Path>,
+    postgres: Option<&str>,
+    quick: bool,
+) -> Result<()> {
     let parent = dir.map_or_else(std::env::temp_dir, Path::to_owned);
     let scratch = Scratch(parent.join(format!("parhelia-bench-{}", ctx.now().as_millisecond())));
     std::fs::create_dir_all(&scratch.0)
@@ -123,6 +129,8 @@ pub(crate) async fn run(ctx: &Context, dir: Option<&Path>, quick: bool) -> Resul
     let note = |what: &str| ctx.out.note(&format!("measuring {what} …"));
     note("the store");
     rows.extend(store::measure(&ground).await.map_err(failed("the store"))?);
+    note("the store on PostgreSQL");
+    rows.extend(postgres::measure(&ground, postgres).await.map_err(failed("the store on PostgreSQL"))?);
     note("HTTP");
     rows.extend(http::measure(&ground).await.map_err(failed("HTTP"))?);
     note("the reconciler");

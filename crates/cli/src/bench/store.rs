@@ -143,7 +143,9 @@ fn raw_events(path: &Path, ground: &Ground) -> rusqlite::Result<f64> {
                 none,
                 "measuring",
                 "{}",
-                "system"
+                "system",
+                none,
+                none
             ];
             let _: i64 = insert.query_row(row, |row| row.get(0))?;
         }

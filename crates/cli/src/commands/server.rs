@@ -187,21 +187,3 @@ pub(super) async fn version(ctx: &Context, args: VersionArgs) -> Result<()> {
         format!("parhelia {own}\nserver   {of_server}\n")
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_configuration_of_the_home_is_optional_and_one_that_was_named_is_not() {
-        let home = tempfile::tempdir().unwrap();
-        assert_eq!(configuration(home.path(), None).unwrap(), Config::default());
-        let named = home.path().join("other.toml");
-        assert_eq!(configuration(home.path(), Some(&named)).unwrap_err().exit, Exit::Failure);
-        std::fs::write(home.path().join("parhelia.toml"), "[reconciler]\npoll_interval_seconds = 0\n")
-            .unwrap();
-        let error = configuration(home.path(), None).unwrap_err();
-        assert_eq!((error.exit, error.code.as_str()), (Exit::Usage, "config"));
-        assert!(error.message.contains("poll_interval_seconds = 0 is out of range"), "{}", error.message);
-    }
-}

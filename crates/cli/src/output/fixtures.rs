@@ -114,6 +114,8 @@ pub(crate) fn event(id: i64, timestamp: &str, event_type: EventType, message: &s
         message: Some(message.into()),
         details: serde_json::json!({}),
         source: Source::Reconciler,
+        owner_id: None,
+        epoch: None,
     }
 }
 

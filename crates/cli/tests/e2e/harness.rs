@@ -172,6 +172,19 @@ impl Home {
         exchange(stream, method, path, body, &[])
     }
 
+    /// Asks a server that may be frozen: it is not waited for.
+    pub(crate) fn post_briefly(&self, path: &str, body: &str) -> Option<(u16, String)> {
+        let stream = UnixStream::connect(self.path().join("parhelia.sock")).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+        exchange(stream, "POST", path, Some(body), &[])
+    }
+
+    /// A whole answer, with its head; `None` when nobody answers.
+    pub(crate) fn reply(&self, method: &str, path: &str) -> Option<Reply> {
+        let stream = UnixStream::connect(self.path().join("parhelia.sock")).ok()?;
+        exchange_whole(stream, method, path, None, &[])
+    }
+
     /// The store, from outside, as a person with the sqlite3 shell would open it.
     pub(crate) fn sqlite(&self) -> rusqlite::Connection {
         let db = rusqlite::Connection::open(self.path().join("parhelia.sqlite3")).unwrap();

@@ -1,254 +1,60 @@
 //! The server is killed again and again under load. Nothing that it acknowledged is lost, nothing is
 //! started twice, and everything is found again.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, RandomState};
-use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
-use crate::harness::{Home, alive_with, eventually, text};
+use crate::harness::{Home, Server};
+use crate::load::{Dice, Evidence, number, prove, under_load};
 
 const KILLS: u64 = 50;
-const EXIT_CODE: i64 = 7;
 
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|e| panic!("{variable}={text}: {e}")))
-}
-
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
+/// Kills the server of `home` again and again, in the middle of its start as often as in the middle of its
+/// work; gives the last one, alive.
+pub(crate) fn kill_again_and_again(home: &Home, first: Server, dice: &mut Dice) -> Server {
+    let kills = number("PARHELIA_SOAK_KILLS").unwrap_or(KILLS);
+    println!("PARHELIA_SOAK_KILLS={kills}");
+    first.kill();
+    for _ in 1..kills {
+        let server = home.up_at_once(&[]);
+        let most = if dice.roll(3) == 0 { 120 } else { 900 };
+        sleep(Duration::from_millis(dice.roll(most)));
+        server.kill();
     }
-}
-
-/// What the server said yes to.
-#[derive(Default)]
-struct Acknowledged {
-    created: Mutex<BTreeMap<String, &'static str>>,
-    terminated: Mutex<Vec<String>>,
-    beats: Mutex<Vec<u64>>,
-}
-
-impl Acknowledged {
-    fn of_kind(&self, kind: &str) -> Vec<String> {
-        let created = self.created.lock().unwrap();
-        created.iter().filter(|(_, k)| **k == kind).map(|(id, _)| id.clone()).collect()
-    }
-}
-
-/// `Some` only for a whole answer that says yes.
-fn asked(home: &Home, path: &str, body: &Value, yes: u16) -> Option<Value> {
-    let (status, text) = home.try_http("POST", path, Some(&body.to_string()))?;
-    assert!(status == yes || status == 503, "{path}: {status} {text}");
-    serde_json::from_str(&text).ok().filter(|_| status == yes)
-}
-
-/// Every command leaves its container's id in `started`, once per start.
-fn create(home: &Home, started: &Path, kind: &'static str, known: &Acknowledged) -> Option<String> {
-    let then = match kind {
-        "short" => format!("exit {EXIT_CODE}"),
-        "long" => "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.2; done".to_owned(),
-        _ => "sleep 1000".to_owned(),
-    };
-    let script = format!("echo $PARHELIA_CONTAINER_ID >> {}; {then}", started.display());
-    let request = json!({ "name": kind, "command": ["sh", "-c", script] });
-    let made = asked(home, "/api/v1/containers", &request, 201)?;
-    let id = text(&made, "id").to_owned();
-    known.created.lock().unwrap().insert(id.clone(), kind);
-    Some(id)
-}
-
-fn keep_creating(home: &Home, started: &Path, known: &Acknowledged, over: &AtomicBool) {
-    for turn in 0_u64.. {
-        let kind = match turn % 10 {
-            3 if turn < 40 => "long",
-            6 => "victim",
-            _ => "short",
-        };
-        let mut made = None;
-        while made.is_none() && !over.load(Ordering::Relaxed) {
-            made = create(home, started, kind, known);
-            sleep(Duration::from_millis(if made.is_some() { 100 } else { 10 }));
-        }
-        let Some(id) = made else { return };
-        while kind == "victim" && !over.load(Ordering::Relaxed) {
-            let path = format!("/api/v1/containers/{id}/terminate");
-            if asked(home, &path, &json!({ "grace_seconds": 1 }), 200).is_some() {
-                known.terminated.lock().unwrap().push(id.clone());
-                break;
-            }
-            sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-fn keep_beating(home: &Home, known: &Acknowledged, over: &AtomicBool) {
-    let ids = known.of_kind("long");
-    for n in 0_u64.. {
-        if over.load(Ordering::Relaxed) {
-            return;
-        }
-        let seqs = [3 * n, 3 * n + 1, 3 * n + 2];
-        let beat = |seq: &u64| json!({ "container_id": ids[*seq as usize % ids.len()], "metadata": { "kills_seq": seq } });
-        let batch = json!({ "heartbeats": seqs.iter().map(beat).collect::<Vec<_>>() });
-        match asked(home, "/api/v1/heartbeats", &batch, 200) {
-            Some(receipt) => {
-                assert_eq!(receipt["accepted"], 3, "{receipt}");
-                known.beats.lock().unwrap().extend(seqs);
-                sleep(Duration::from_millis(5));
-            }
-            None => sleep(Duration::from_millis(10)),
-        }
-    }
+    home.up(&[])
 }
 
 #[test]
 fn a_server_killed_again_and_again_loses_nothing_and_starts_nothing_twice() {
-    let kills = number("PARHELIA_SOAK_KILLS").unwrap_or(KILLS);
-    let seed = number("PARHELIA_SOAK_SEED").unwrap_or_else(|| RandomState::new().hash_one(0) | 1);
-    println!("PARHELIA_SOAK_SEED={seed} PARHELIA_SOAK_KILLS={kills}");
-    let mut dice = Dice(seed);
+    let mut dice = Dice::of_this_run();
     let home = Home::with_config("[reconciler]\npoll_interval_seconds = 1\n");
-    let started = home.path().join("started");
-    let known = Acknowledged::default();
-    let over = AtomicBool::new(false);
-
     let first = home.up(&[]);
-    for _ in 0..2 {
-        create(&home, &started, "long", &known).expect("a calm server says yes");
-    }
-    first.kill();
-    let _server = std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| keep_creating(&home, &started, &known, &over));
-        }
-        scope.spawn(|| keep_beating(&home, &known, &over));
-        // Whatever happens here, the load must end, or the scope never does.
-        let last = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for _ in 0..kills {
-                let server = home.up_at_once(&[]);
-                // In the middle of its start as often as in the middle of its work.
-                let most = if dice.roll(3) == 0 { 120 } else { 900 };
-                sleep(Duration::from_millis(dice.roll(most)));
-                server.kill();
-            }
-            home.up(&[])
-        }));
-        over.store(true, Ordering::Relaxed);
-        last.unwrap_or_else(|cause| std::panic::resume_unwind(cause))
-    });
-
-    let created = known.created.into_inner().unwrap();
-    let (terminated, beats) = (known.terminated.into_inner().unwrap(), known.beats.into_inner().unwrap());
-    println!(
-        "acknowledged: {} containers, {} terminations, {} heartbeats",
-        created.len(),
-        terminated.len(),
-        beats.len()
-    );
-    assert!(created.len() > 5 && !beats.is_empty(), "there was hardly any load");
-    let settled = eventually("all that were to end have ended, and all that were to run run", || {
-        let all = home.all_seen();
-        let is_settled = |c: &Value| match text(c, "name") {
-            "long" => c["state"] == "running",
-            "short" => c["state"] == "terminated",
-            _ if terminated.iter().any(|id| c["id"] == **id) => c["state"] == "terminated",
-            // Its termination may or may not have been heard.
-            _ => c["state"] == "running" || c["state"] == "terminated",
-        };
-        all.iter().all(is_settled).then_some(all)
-    });
-    let rows: BTreeMap<&str, &Value> = settled.iter().map(|c| (text(c, "id"), c)).collect();
-    assert!(created.keys().all(|id| rows.contains_key(id.as_str())), "an acknowledged container is lost");
-    for (id, row) in &rows {
-        match text(row, "name") {
-            "short" => {
-                let end = (text(row, "termination_reason"), row["exit_code"].as_i64());
-                assert_eq!(end, ("failed", Some(EXIT_CODE)), "{row}");
-            }
-            "long" => assert!(alive_with(&format!("PARHELIA_CONTAINER_ID={id}")) > 0, "{row}"),
-            _ => {}
-        }
-    }
-    for id in &terminated {
-        assert_eq!(text(rows[id.as_str()], "termination_reason"), "manual");
-        assert_eq!(alive_with(&format!("PARHELIA_CONTAINER_ID={id}")), 0);
-    }
-    once_each(&std::fs::read_to_string(&started).unwrap(), &rows, &terminated);
-    evidence_is_there(&home, &created, &terminated, &beats);
-    for id in rows.iter().filter(|(_, c)| c["name"] == "long").map(|(id, _)| id) {
-        output_is_whole(&home, id);
-    }
-    assert_eq!(home.json(&["containers", "orphans"]), json!([]));
-    assert!(home.told("sandbox_quarantined").is_empty());
+    let (known, _server) = under_load(&home, || kill_again_and_again(&home, first, &mut dice));
+    prove(&home, known, || in_sqlite(&home));
 }
 
-fn once_each(started: &str, rows: &BTreeMap<&str, &Value>, terminated: &[String]) {
-    let mut starts: BTreeMap<&str, usize> = BTreeMap::new();
-    for id in started.lines() {
-        *starts.entry(id).or_default() += 1;
-    }
-    for (id, count) in &starts {
-        assert!(rows.contains_key(id), "{id} ran without a record");
-        assert_eq!(*count, 1, "{id} was started {count} times");
-    }
-    for id in rows.keys().filter(|id| !terminated.iter().any(|t| t == *id)) {
-        assert!(starts.contains_key(id), "{id} was never started: {}", rows[id]);
-    }
-}
-
-/// The history and the heartbeats, read from the store itself.
-fn evidence_is_there(home: &Home, created: &BTreeMap<String, &str>, terminated: &[String], beats: &[u64]) {
+fn in_sqlite(home: &Home) -> Evidence {
     let db = home.sqlite();
-    let count = |kind: &str, id: &str| -> i64 {
-        let sql = "SELECT COUNT(*) FROM events WHERE event_type = ?1 AND container_id = ?2";
-        db.query_row(sql, [kind, id], |row| row.get(0)).unwrap()
-    };
-    for (id, kind) in created {
-        assert_eq!(count("container_created", id), 1, "{id}");
-        assert_eq!(
-            count("container_terminated", id),
-            i64::from(*kind == "short" || terminated.contains(id)),
-            "{id}"
-        );
-    }
-    for id in terminated {
-        assert_eq!(count("stop_requested", id), 1, "{id}");
-    }
-    let sql = "SELECT json_extract(metadata, '$.kills_seq') FROM heartbeats \
-               WHERE json_extract(metadata, '$.kills_seq') IS NOT NULL";
-    let mut query = db.prepare(sql).unwrap();
-    let stored = query.query_map([], |row| row.get::<_, i64>(0)).unwrap();
-    let stored: Vec<u64> = stored.map(|seq| seq.unwrap().unsigned_abs()).collect();
-    let distinct: BTreeSet<u64> = stored.iter().copied().collect();
-    assert_eq!(stored.len(), distinct.len(), "a heartbeat was stored twice");
-    let lost: Vec<&u64> = beats.iter().filter(|seq| !distinct.contains(seq)).collect();
-    assert!(lost.is_empty(), "acknowledged heartbeats are lost: {lost:?}");
+    let mut events =
+        db.prepare("SELECT event_type, container_id FROM events WHERE container_id IS NOT NULL").unwrap();
+    let mut seqs = db
+        .prepare(
+            "SELECT json_extract(metadata, '$.kills_seq') FROM heartbeats \
+             WHERE json_extract(metadata, '$.kills_seq') IS NOT NULL",
+        )
+        .unwrap();
     let healthy: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(healthy, "ok");
-}
-
-/// Every line once, in order, and it goes on.
-fn output_is_whole(home: &Home, id: &str) {
-    let lines = || {
-        let log = home.ok(&["containers", "logs", id]);
-        // The last one may be half written at this moment.
-        let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole).to_owned();
-        for (at, line) in whole.lines().enumerate() {
-            assert_eq!(line, format!("line {}", at + 1), "the output of {id} has a gap or a repetition");
-        }
-        whole.lines().count()
-    };
-    let before = lines();
-    eventually("it goes on", || (lines() > before).then_some(()));
+    Evidence {
+        events: events
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect(),
+        seqs: seqs
+            .query_map([], |row| row.get::<_, i64>(0))
+            .unwrap()
+            .map(|seq| seq.unwrap().unsigned_abs())
+            .collect(),
+    }
 }

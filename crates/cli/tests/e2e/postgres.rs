@@ -1,9 +1,9 @@
-//! Two servers on one PostgreSQL: who leads, what a follower does, and what happens when the leader or the
-//! database dies. Each test has a PostgreSQL of its own.
+//! Servers on one PostgreSQL: what a leader and a follower do, and what they do without their database. Each test
+//! has a PostgreSQL of its own.
 
 #[path = "../../../store/tests/common/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the store's tests use the rest")]
-mod server;
+pub(crate) mod server;
 
 use std::path::Path;
 
@@ -11,17 +11,17 @@ use parhelia_providers::fake::World;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Server, eventually, text};
+use crate::harness::{Home, Reply, Server, eventually, text};
 
 /// Homes that share a database and the world of a fake provider.
-struct Team {
-    postgres: server::Server,
-    url: String,
-    world: tempfile::NamedTempFile,
+pub(crate) struct Team {
+    pub(crate) postgres: server::Server,
+    pub(crate) url: String,
+    pub(crate) world: tempfile::NamedTempFile,
 }
 
 impl Team {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let postgres = server::Server::start();
         let url = postgres.database();
         let world = tempfile::NamedTempFile::new().unwrap();
@@ -29,53 +29,57 @@ impl Team {
         Self { postgres, url, world }
     }
 
-    fn home(&self) -> Home {
-        Home::with_config(&format!(
-            "fake_world = '{}'\n[server]\ndatabase_url = '{}'\n[reconciler]\npoll_interval_seconds = 1\n",
+    /// A home of this team. Its lease is short: a test waits for it whenever a leader freezes.
+    pub(crate) fn home(&self) -> Home {
+        Home::with_config(&self.configuration())
+    }
+
+    pub(crate) fn configuration(&self) -> String {
+        format!(
+            "fake_world = '{}'\n[server]\ndatabase_url = '{}'\nleader_lease_seconds = 2\n\
+             [reconciler]\npoll_interval_seconds = 1\n",
             self.world.path().display(),
             self.url
-        ))
+        )
     }
 
-    fn database(&self) -> &str {
-        self.url.rsplit('/').next().unwrap()
+    /// What the database itself says: lines of columns.
+    pub(crate) fn rows(&self, sql: &str) -> Vec<Vec<String>> {
+        let database = self.url.rsplit('/').next().unwrap();
+        let told = self.postgres.sql(database, sql);
+        told.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect()
     }
 
-    /// The epochs that were won, in the order of the history.
-    fn epochs(&self) -> Vec<i64> {
-        let told = self.postgres.sql(
-            self.database(),
-            "SELECT details::JSON->>'epoch' FROM events WHERE event_type = 'leader_elected' ORDER BY id",
-        );
-        told.lines().map(|line| line.parse().unwrap()).collect()
+    pub(crate) fn until_down(&self) {
+        eventually("PostgreSQL is down", || (!self.postgres.is_up()).then_some(()));
     }
 }
 
-fn leads(home: &Home) -> bool {
+pub(crate) fn leads(home: &Home) -> bool {
     home.try_http("GET", "/api/v1/server", None)
         .and_then(|(_, body)| serde_json::from_str::<Value>(&body).ok())
         .is_some_and(|info| info["leads"] == true)
 }
 
-fn until_leads(home: &Home) {
+pub(crate) fn until_leads(home: &Home) {
     eventually("it leads", || leads(home).then_some(()));
 }
 
-fn ask(home: &Home, provider: &str, command: &[&str]) -> String {
+pub(crate) fn ask(home: &Home, provider: &str, command: &[&str]) -> String {
     let request = json!({ "provider": provider, "command": command });
     let (status, made) = home.api("POST", "/api/v1/containers", Some(request));
     assert_eq!(status, 201, "{made}");
     text(&made, "id").to_owned()
 }
 
-fn reaches(home: &Home, id: &str, state: &str) {
+pub(crate) fn reaches(home: &Home, id: &str, state: &str) {
     eventually(&format!("{id} is {state}"), || {
         let (_, found) = home.api("GET", &format!("/api/v1/containers/{id}"), None);
         (found["state"] == state).then_some(())
     });
 }
 
-fn signal(server: &mut Server, signal: Signal) {
+pub(crate) fn signal(server: &mut Server, signal: Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_child(server.child()), signal).unwrap();
 }
 
@@ -111,37 +115,16 @@ fn a_follower_serves_and_what_it_is_asked_is_done_by_whom_it_concerns() {
     reaches(&two, &another, "running");
     let _first = one.up(&[]);
     assert!(!leads(&one));
-    assert_eq!(team.epochs(), [1, 2]);
+    let elected = "SELECT owner_id, epoch FROM events WHERE event_type = 'leader_elected' ORDER BY id";
+    let elected = team.rows(elected);
+    assert_eq!(elected.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["1", "2"]);
+    // Every event of a server says which one wrote it, over the API too.
+    let told = two.told("leader_elected");
+    assert_eq!((text(&told[1], "owner_id"), &told[1]["epoch"]), (elected[1][0].as_str(), &json!(2)));
+    let told = two.told("container_started");
+    assert!(told.iter().all(|event| event["owner_id"].is_string()), "{told:?}");
     // The address with its password is nowhere to be seen, not even in the log.
     assert!(!one.log().contains(&team.url));
-}
-
-#[test]
-fn a_frozen_leader_is_replaced_and_refused_when_it_wakes_again_and_again() {
-    let team = Team::new();
-    let homes = [team.home(), team.home()];
-    let mut servers = [homes[0].up(&[]), homes[1].up(&[])];
-    let mut leader = eventually("one leads", || homes.iter().position(leads));
-    for _ in 0..2 {
-        signal(&mut servers[leader], Signal::STOP);
-        let next = 1 - leader;
-        until_leads(&homes[next]);
-        let id = ask(&homes[next], "fake", &["agent"]);
-        reaches(&homes[next], &id, "running");
-        signal(&mut servers[leader], Signal::CONT);
-        // Awake, it serves on as a follower.
-        eventually("it follows", || {
-            let (_, info) = homes[leader].api("GET", "/api/v1/server", None);
-            (info["leads"] == false).then_some(())
-        });
-        assert!(leads(&homes[next]));
-        reaches(&homes[leader], &id, "running");
-        leader = next;
-    }
-    let epochs = team.epochs();
-    assert!(epochs.windows(2).all(|pair| pair[0] < pair[1]), "{epochs:?}");
-    let starts = World::change_file(team.world.path(), |world| world.starts.clone()).unwrap();
-    assert!(starts.values().all(|times| *times == 1), "{starts:?}");
 }
 
 #[test]
@@ -155,8 +138,7 @@ fn without_its_database_a_server_says_so_and_comes_back_by_itself() {
 
     team.postgres.tell("stop");
     eventually("it is not ready", || (home.http("GET", "/readyz", None).0 == 503).then_some(()));
-    let stream = std::os::unix::net::UnixStream::connect(home.path().join("parhelia.sock")).unwrap();
-    let reply = crate::harness::exchange_whole(stream, "GET", "/api/v1/containers", None, &[]).unwrap();
+    let reply = home.reply("GET", "/api/v1/containers").unwrap();
     assert!(reply.status == 503 && reply.head.contains("retry-after"), "{reply:?}");
     team.postgres.tell("start");
     eventually("it is ready again", || (home.http("GET", "/readyz", None).0 == 200).then_some(()));
@@ -168,14 +150,81 @@ fn without_its_database_a_server_says_so_and_comes_back_by_itself() {
 }
 
 #[test]
-fn an_address_that_cannot_be_used_is_told_without_its_password() {
-    let home = Home::new();
-    for url in ["postgres://ann:s3cret@127.0.0.1:1/x", "mysql://ann:s3cret@h/x", "postgres://a:s3cret/b@h/x"]
-    {
-        let said = home.command(&["up"]).env("PARHELIA_DATABASE_URL", url).output().unwrap();
+fn a_server_that_starts_without_its_database_waits_for_it_and_says_so() {
+    let team = Team::new();
+    team.postgres.tell("stop");
+    team.until_down();
+    let home = Home::with_config("");
+    home.configure(&team.configuration().replace("postgres@", "postgres:s3cret@"));
+    let mut server = home.up_at_once(&[]);
+    let reply = eventually("it answers", || home.reply("GET", "/readyz"));
+    let waits = |reply: &Reply| {
+        reply.status == 503
+            && reply.head.contains("retry-after")
+            && reply.body.contains("waits for its database")
+    };
+    assert!(waits(&reply), "{reply:?}");
+    assert_eq!(home.http("GET", "/livez", None).0, 200);
+    for (method, path) in [("GET", "/api/v1/containers"), ("POST", "/api/v1/heartbeats")] {
+        let reply = home.reply(method, path).unwrap();
+        assert!(waits(&reply), "{reply:?}");
+    }
+    let told = home.run(&["containers"]);
+    assert!(told.code != 0 && told.err.contains("waits for its database"), "{told:?}");
+    assert!(home.log().contains("waiting for the database") && !home.log().contains("Parhelia is up"));
+    assert!(!home.log().contains("s3cret") && !reply.body.contains("s3cret"));
+    // A second one is refused as ever: the home is taken.
+    let second = home.run(&["up"]);
+    assert!(second.err.contains("another server already serves"), "{second:?}");
+    assert_eq!(server.has_ended(), None);
+
+    team.postgres.tell("start");
+    eventually("it is ready", || (home.http("GET", "/readyz", None).0 == 200).then_some(()));
+    until_leads(&home);
+    let id = ask(&home, "process", &["sleep", "1000"]);
+    reaches(&home, &id, "running");
+    assert!(home.log().contains("the database is there") && home.log().contains("Parhelia is up"));
+    home.ok(&["down"]);
+    assert_eq!(server.wait(), 0);
+}
+
+#[test]
+fn a_server_that_waits_for_its_database_can_be_stopped() {
+    let team = Team::new();
+    team.postgres.tell("stop");
+    team.until_down();
+    for by_signal in [false, true] {
+        let home = team.home();
+        let mut server = home.up_at_once(&[]);
+        eventually("it answers", || home.reply("GET", "/readyz"));
+        if by_signal {
+            signal(&mut server, Signal::TERM);
+        } else {
+            home.ok(&["down"]);
+        }
+        assert_eq!(server.wait(), 0, "{}", home.log());
+        assert!(!home.path().join("parhelia.sock").exists());
+    }
+}
+
+#[test]
+fn a_database_that_does_not_let_us_in_ends_the_start_at_once() {
+    let team = Team::new();
+    team.postgres.sql("postgres", "CREATE ROLE ann LOGIN PASSWORD 'right'");
+    team.postgres.demand_passwords();
+    let as_ann = |password: &str, database: &str| {
+        team.postgres.url(database).replace("postgres@", &format!("ann:{password}@"))
+    };
+    for (url, word) in [
+        (as_ann("s3cret", "postgres"), "password authentication failed"),
+        (as_ann("right", "nowhere"), "nowhere"),
+        ("mysql://ann:s3cret@h/x".to_owned(), "database"),
+    ] {
+        let home = Home::new();
+        let said = home.command(&["up"]).env("PARHELIA_DATABASE_URL", &url).output().unwrap();
         let all =
             format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-        assert!(!said.status.success() && !all.contains("s3cret"), "{all}");
-        assert!(all.contains("database"), "{all}");
+        assert!(!said.status.success() && all.contains(word) && !all.contains("s3cret"), "{all}");
+        assert!(!home.path().join("parhelia.sock").exists());
     }
 }

@@ -74,6 +74,7 @@ pub const ALL: &[Key] = &[
     ),
     int("server.max_body_bytes", 65_536, 1 << 30, "the largest request body"),
     int("server.max_batch", 1, 100_000, "the most heartbeats or ids in one request"),
+    int("server.leader_lease_seconds", 2, 300, "a leader that has not renewed for this long is replaced"),
     int("server.max_connections", 1, 100_000, "connections at once, at each door"),
     int("server.max_requests_per_second", 0, 1_000_000, "requests of one subject in a second; 0 is no limit"),
     int("server.client_patience_seconds", 1, 600, "how long a slow client is waited for"),

@@ -55,6 +55,8 @@ pub struct Server {
     pub tls_key: Option<String>,
     /// Listens beyond this machine without TLS: for a network that is trusted in itself.
     pub insecure_listen: bool,
+    /// A leader that has not renewed for this long is replaced. The same for all servers of a database.
+    pub leader_lease_seconds: u64,
 }
 
 /// An address that may hold a password: it is never shown, only handed to the store.
@@ -82,6 +84,7 @@ impl Default for Server {
             tls_cert: None,
             tls_key: None,
             insecure_listen: false,
+            leader_lease_seconds: 10,
         }
     }
 }

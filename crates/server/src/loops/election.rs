@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parhelia_core::Timestamp;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::time::plus_seconds;
 use parhelia_store::postgres::{Seat, Seated};
@@ -16,10 +17,6 @@ use tracing::{info, warn};
 use super::driver::Ended;
 use super::{Context, stopped};
 
-/// Shorter than an owner's: everybody waits for it when a leader freezes.
-pub const LEASE_SECONDS: i64 = 10;
-const LEASE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
-const RENEW: Duration = Duration::from_secs(3);
 /// After the database could not be asked.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -37,6 +34,19 @@ pub struct Election {
 }
 
 impl Election {
+    /// Shorter than an owner's: everybody waits for it when a leader freezes.
+    fn lease(&self) -> Duration {
+        Duration::from_secs(self.context.config.server.leader_lease_seconds)
+    }
+
+    fn renew_every(&self) -> Duration {
+        self.lease() * 3 / 10
+    }
+
+    fn lease_until(&self, now: Timestamp) -> Timestamp {
+        plus_seconds(now, i64::try_from(self.lease().as_secs()).unwrap_or(i64::MAX))
+    }
+
     pub async fn run(self, mut shutdown: watch::Receiver<bool>) -> Ended {
         loop {
             tokio::select! {
@@ -51,7 +61,7 @@ impl Election {
 
     /// One candidature: waits for the seat, leads, and loses the lead again.
     async fn stand(&self) {
-        let mut seated = match self.seat.take(LEASE).await {
+        let mut seated = match self.seat.take(self.lease()).await {
             Ok(seated) => seated,
             Err(error) => {
                 warn!(%error, "cannot stand for election; trying again");
@@ -78,7 +88,7 @@ impl Election {
     async fn take(&self) -> Result<Fence, StoreError> {
         let Context { store, clock, fence, .. } = &self.context;
         let now = clock.now();
-        let until = plus_seconds(now, LEASE_SECONDS);
+        let until = self.lease_until(now);
         let epoch = store.take_leadership(&fence.owner_id, until, now, true).await?;
         let led = Fence { owner_id: fence.owner_id.clone(), epoch };
         let event = NewEvent::new(
@@ -99,11 +109,11 @@ impl Election {
             tokio::select! {
                 () = seated.lost() => return "its connection to the database is gone",
                 () = self.fenced.notified() => return "a write of it was refused",
-                () = tokio::time::sleep(RENEW) => {}
+                () = tokio::time::sleep(self.renew_every()) => {}
             }
-            let until = plus_seconds(clock.now(), LEASE_SECONDS);
+            let until = self.lease_until(clock.now());
             let asked = clock.monotonic();
-            let renewal = tokio::time::timeout(RENEW, store.renew_leadership(fence, until));
+            let renewal = tokio::time::timeout(self.renew_every(), store.renew_leadership(fence, until));
             match renewal.await {
                 Ok(Ok(())) => renewed = asked,
                 Ok(Err(StoreError::Fenced { .. } | StoreError::Conflict { .. })) => {
@@ -112,7 +122,7 @@ impl Election {
                 Ok(Err(error)) => warn!(%error, "the lead could not be renewed; trying again"),
                 Err(_) => warn!("the lead could not be renewed in time; trying again"),
             }
-            if clock.monotonic().saturating_sub(renewed) >= LEASE {
+            if clock.monotonic().saturating_sub(renewed) >= self.lease() {
                 return "its lease has run out";
             }
         }

@@ -15,13 +15,13 @@ use super::{Context, stopped};
 const CHUNK: i64 = 5_000;
 
 pub async fn pass(context: &Context) -> Result<(), StoreError> {
-    let Context { store, config, clock, .. } = context;
+    let Context { store, fence, config, clock, .. } = context;
     let keep = &config.retention;
     let ago = |seconds: u64| plus_seconds(clock.now(), -i64::try_from(seconds).unwrap_or(i64::MAX / 2));
     let raw_before: Timestamp = ago(keep.raw_heartbeat_hours * 3600);
     let mut folded = 0;
     loop {
-        let report = store.aggregate_heartbeats(raw_before, CHUNK).await?;
+        let report = store.aggregate_heartbeats(fence, raw_before, CHUNK).await?;
         folded += report.folded;
         if !report.more {
             break;
@@ -29,14 +29,14 @@ pub async fn pass(context: &Context) -> Result<(), StoreError> {
     }
     let mut events = 0;
     loop {
-        let gone = store.delete_old_events(ago(keep.event_days * 86_400), CHUNK).await?;
+        let gone = store.delete_old_events(fence, ago(keep.event_days * 86_400), CHUNK).await?;
         events += gone;
         if gone < CHUNK {
             break;
         }
     }
-    let hours = store.delete_old_heartbeat_hours(ago(keep.heartbeat_hour_days * 86_400)).await?;
-    let cycles = store.delete_old_cycles(ago(keep.cycle_hours * 3600)).await?;
+    let hours = store.delete_old_heartbeat_hours(fence, ago(keep.heartbeat_hour_days * 86_400)).await?;
+    let cycles = store.delete_old_cycles(fence, ago(keep.cycle_hours * 3600)).await?;
     if folded + events + hours + cycles > 0 {
         info!(folded, events, hours, cycles, "retention");
     }
@@ -51,8 +51,10 @@ pub async fn run(context: Context, mut shutdown: watch::Receiver<bool>) -> Ended
             () = stopped(&mut shutdown) => return Ended::Shutdown,
             () = tokio::time::sleep(period) => {}
         }
-        if let Err(e) = pass(&context).await {
-            error!(error = %e, "a retention pass failed; the next one starts afresh");
+        match pass(&context).await {
+            Ok(()) => {}
+            Err(StoreError::Fenced { .. }) => return Ended::Fenced,
+            Err(e) => error!(error = %e, "a retention pass failed; the next one starts afresh"),
         }
     }
 }

@@ -24,8 +24,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What comes over a connection besides answers; polling it is what drives the connection.
-pub(super) type Messages =
-    Pin<Box<dyn Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send + 'static>>;
+pub type Messages = Pin<Box<dyn Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send + 'static>>;
 
 #[derive(Clone)]
 pub(super) struct Address {
@@ -82,6 +81,10 @@ impl Address {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(bad("it names no host"));
         }
+        // As with libpq: a unix socket needs no encryption and has no name that a certificate could be for.
+        let local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)))
+            && config.get_hostaddrs().is_empty();
+        let trust = if local { Trust::Plain } else { trust };
         config.ssl_mode(if trust == Trust::Plain { SslMode::Disable } else { SslMode::Require });
         if config.get_application_name().is_none() {
             config.application_name("parhelia");

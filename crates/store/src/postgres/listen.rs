@@ -124,17 +124,18 @@ async fn attend(
     let mut written = shared.written.subscribe();
     let (mut wanted, mut announced) = (0_i64, *written.borrow());
     loop {
+        // The others first: they have the longer way.
+        let own = *written.borrow_and_update();
+        if own > announced {
+            announced = own;
+            client.execute(&announce, &[&channel, &format!("event {own}")]).await?;
+        }
         let settled: i64 = client.query_one(&tail, &[]).await?.get(0);
         shared.commits.send_if_modified(|seen| {
             let newer = settled > *seen;
             *seen = settled.max(*seen);
             newer
         });
-        let own = *written.borrow_and_update();
-        if own > announced {
-            announced = own;
-            client.execute(&announce, &[&channel, &format!("event {own}")]).await?;
-        }
         wanted = wanted.max(own);
         let look = if settled < wanted { SETTLE } else { LOOK };
         tokio::select! {

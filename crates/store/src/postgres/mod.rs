@@ -32,10 +32,10 @@ use crate::error::{Result, StoreError};
 use crate::script::{Database, Query, Script, StepOutcome, Take};
 use crate::sql;
 
-use address::{Address, Messages};
+use address::Address;
 use run::{Done, Failure, Session, unreachable};
 
-pub use address::{check_url, is_url, redacted};
+pub use address::{Messages, check_url, is_url, redacted};
 pub use leader::{Seat, Seated};
 pub use open::MIGRATIONS;
 
@@ -104,11 +104,18 @@ pub struct Postgres {
     places: Arc<Semaphore>,
 }
 
+/// A bare connection, as the store makes its own, for measuring beside it. Nothing is checked or migrated; polling
+/// the messages is what drives it.
+pub async fn bare_connection(url: &str) -> Result<(tokio_postgres::Client, Messages)> {
+    let address = Address::parse(url)?;
+    address.connect().await.map_err(|e| unreachable(&e, &address))
+}
+
 impl Postgres {
     /// Connects, checks and migrates the database, then starts the tasks that keep it company.
     pub async fn open(url: &str) -> Result<Self> {
         let address = Arc::new(Address::parse(url)?);
-        let last_event = tokio::time::timeout(PATIENCE, open::open(&address)).await.map_err(|_| late())??;
+        let last_event = open::open(&address).await?;
         let pool = Pool::builder(Manager(address.clone()))
             .max_size(POOL)
             .build()
@@ -161,7 +168,8 @@ impl Shared {
 
     /// The database could not be reached: nobody waits for it, and one task tries until it can be.
     fn gone(self: &Arc<Self>, error: &StoreError) {
-        let StoreError::Unavailable { what, .. } = error else { return };
+        // That somebody changed the password while we run passes too.
+        let (StoreError::Unavailable { what, .. } | StoreError::Denied { what, .. }) = error else { return };
         let first = {
             let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
             away.replace(what.clone()).is_none()
@@ -175,11 +183,13 @@ impl Shared {
             let mut pause = RECONNECT_FIRST;
             while !shared.closed.load(Ordering::Relaxed) {
                 tokio::time::sleep(pause).await;
-                let error = match managed::Manager::create(shared.pool.manager()).await {
-                    Ok(_) => break,
-                    Err(error) => error,
+                let connecting = managed::Manager::create(shared.pool.manager());
+                let error = match tokio::time::timeout(PATIENCE, connecting).await {
+                    Ok(Ok(_)) => break,
+                    Ok(Err(error)) => error,
+                    Err(_) => late(),
                 };
-                if let StoreError::Unavailable { what, .. } = error {
+                if let StoreError::Unavailable { what, .. } | StoreError::Denied { what, .. } = error {
                     *shared.away.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
                 }
                 pause = (pause * 2).min(RECONNECT_MOST);

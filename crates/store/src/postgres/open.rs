@@ -12,6 +12,7 @@ use crate::error::{Result, StoreError};
 /// In order; a database's version is how many of them it has had.
 pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_init", include_str!("../../migrations/postgres/0001_init.sql")),
+    ("0002_event_writer", include_str!("../../migrations/postgres/0002_event_writer.sql")),
     ("0003_tokens", include_str!("../../migrations/postgres/0003_tokens.sql")),
 ];
 
@@ -29,9 +30,12 @@ pub(super) const SETTINGS: &str = "SET statement_timeout = '15s';
     SET client_min_messages = 'warning';
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
-/// Connects once, judges, migrates; gives the last event's id.
+/// Connects once, judges, migrates; gives the last event's id. What does not answer is not waited for; a migration
+/// may take as long as the history is large.
 pub(super) async fn open(address: &Address) -> Result<i64> {
-    let (mut client, messages) = address.connect().await.map_err(|e| unreachable(&e, address))?;
+    let connecting = tokio::time::timeout(super::PATIENCE, address.connect());
+    let (mut client, messages) =
+        connecting.await.map_err(|_| super::late())?.map_err(|e| unreachable(&e, address))?;
     let driver = tokio::spawn(super::drive(messages));
     let result = accept(&mut client, address).await;
     drop(client);
@@ -53,7 +57,7 @@ async fn accept(client: &mut Client, address: &Address) -> Result<i64> {
         let detail = format!("it is PostgreSQL {}, and 13 or newer is needed", server / 10_000);
         return Err(StoreError::NotOurs { database: address.to_string(), detail });
     }
-    judge(client, address).await?;
+    tokio::time::timeout(super::PATIENCE, judge(client, address)).await.map_err(|_| super::late())??;
     let transaction = client.transaction().await.map_err(told)?;
     let lock = format!("SELECT pg_advisory_xact_lock({LOCK_MIGRATION}, hashtext(current_schema()))");
     transaction.batch_execute(&lock).await.map_err(told)?;

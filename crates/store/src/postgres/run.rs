@@ -166,7 +166,8 @@ impl Session {
         let alive = !self.client.is_closed() && self.client.batch_execute("ROLLBACK").await.is_ok();
         self.spoiled = !alive;
         match error {
-            StoreError::Unavailable { what, .. } if committing && !alive => Err(Failure::Unknown(what)),
+            // Whatever the error says: the COMMIT may have been heard, and nobody is left to ask.
+            error if committing && !alive => Err(Failure::Unknown(error.to_string())),
             StoreError::Postgres { ref source, .. } if is_transient(source) => Err(Failure::Again),
             other => Err(Failure::Undone(other)),
         }
@@ -443,7 +444,7 @@ fn violated(db: &DbError) -> String {
     }
 }
 
-/// What a failed attempt to connect means.
+/// What a failed attempt to connect means: not there (yet), or there and not for us.
 pub(super) fn unreachable(error: &Error, address: &Address) -> StoreError {
     let why = match error.as_db_error() {
         Some(db) => db.message().to_owned(),
@@ -452,9 +453,28 @@ pub(super) fn unreachable(error: &Error, address: &Address) -> StoreError {
             None => error.to_string(),
         },
     };
+    if is_final(error) {
+        return StoreError::Denied {
+            what: format!("{address} does not let us in ({why})"),
+            fix: "check the user, the password, the name of the database and sslmode in its address".into(),
+        };
+    }
     StoreError::Unavailable {
         what: format!("the database {address} cannot be reached ({why})"),
-        fix: "check that it runs and that the address, user and password are right; it is tried again by itself"
-            .into(),
+        fix: "check that it runs and that the address is right; it is tried again by itself".into(),
+    }
+}
+
+/// Whether trying again is of no use: wrong credentials, an unknown database, TLS that is not to be had. Whatever
+/// may pass (nobody listens, it is starting up, it has no connection left, a broken line) is not.
+fn is_final(error: &Error) -> bool {
+    if let Some(code) = error.code() {
+        let unknown = [&SqlState::INVALID_CATALOG_NAME, &SqlState::INSUFFICIENT_PRIVILEGE];
+        return code.code().starts_with("28") || unknown.contains(&code);
+    }
+    let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    match io {
+        Some(io) => io.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()),
+        None => !error.is_closed(),
     }
 }

@@ -20,6 +20,7 @@ pub const APPLICATION_ID: i64 = 0x5048_4c41;
 /// In order; a database's `user_version` is how many of them it has had.
 pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_init", include_str!("../../migrations/sqlite/0001_init.sql")),
+    ("0002_event_writer", include_str!("../../migrations/sqlite/0002_event_writer.sql")),
     ("0003_tokens", include_str!("../../migrations/sqlite/0003_tokens.sql")),
 ];
 

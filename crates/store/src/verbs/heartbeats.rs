@@ -20,7 +20,7 @@ impl Store {
             return Ok(vec![]);
         }
         let now = text_of(received_at);
-        let mut script = Script { name: "heartbeats", steps: Vec::with_capacity(samples.len() * 3) };
+        let mut script = Script::with_room("heartbeats", samples.len() * 3);
         let order = freshest_last(samples);
         let ids: Vec<Value> =
             order.iter().map(|place| Value::Shared(samples[*place].container_id.as_str().into())).collect();

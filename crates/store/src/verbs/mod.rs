@@ -44,16 +44,20 @@ impl Script {
     /// A script of a holder: it begins with the guard of contract 6, and fails as `Fenced`.
     pub(crate) fn fenced(name: &'static str, fence: &Fence) -> Self {
         let mut script = Script::new(name);
+        let owner: Arc<str> = Arc::from(fence.owner_id.as_str());
         if fence.is_owners() {
-            script.one(&sql::GUARD_OWNER, params![&fence.owner_id]);
+            script.one(&sql::GUARD_OWNER, params![&owner]);
+            script.writer = [Value::Shared(owner), Value::Null];
         } else {
-            script.one(&sql::GUARD, params![&fence.owner_id, fence.epoch]);
+            script.one(&sql::GUARD, params![&owner, fence.epoch]);
+            script.writer = [Value::Shared(owner), Value::Int(fence.epoch)];
         }
         script
     }
 
     pub(crate) fn event(&mut self, event: NewEvent, now: &Arc<str>) {
-        self.step(&sql::EVENT, event_params(event, now));
+        let params = self.event_params(event, now);
+        self.step(&sql::EVENT, params);
     }
 
     pub(crate) fn events(&mut self, events: Vec<NewEvent>, now: &Arc<str>) {
@@ -64,24 +68,28 @@ impl Script {
 
     /// An event that is written only if that earlier step changed a row.
     pub(crate) fn event_if(&mut self, changed: usize, event: NewEvent, now: &Arc<str>) {
-        self.step_if(changed, &sql::EVENT, event_params(event, now));
+        let params = self.event_params(event, now);
+        self.step_if(changed, &sql::EVENT, params);
     }
-}
 
-fn event_params(event: NewEvent, now: &Arc<str>) -> Vec<Value> {
-    params![
-        now,
-        event.event_type,
-        event.container_id,
-        event.worker_id,
-        event.task_id,
-        event.session_id,
-        event.old_value,
-        event.new_value,
-        event.message,
-        json(&event.details),
-        event.source,
-    ]
+    fn event_params(&self, event: NewEvent, now: &Arc<str>) -> Vec<Value> {
+        let [owner, epoch] = self.writer.clone();
+        params![
+            now,
+            event.event_type,
+            event.container_id,
+            event.worker_id,
+            event.task_id,
+            event.session_id,
+            event.old_value,
+            event.new_value,
+            event.message,
+            json(&event.details),
+            event.source,
+            owner,
+            epoch,
+        ]
+    }
 }
 
 /// The first cell of the first row of a step, as an integer.

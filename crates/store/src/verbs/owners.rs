@@ -6,7 +6,7 @@ use parhelia_core::event::NewEvent;
 
 use super::{first_int, text_of};
 use crate::error::{Result, StoreError};
-use crate::script::{Script, params};
+use crate::script::{Script, Value, params};
 use crate::types::{Fence, Leadership, Owner};
 use crate::{Store, row, sql};
 
@@ -51,6 +51,8 @@ impl Store {
         let mut script = Script::new("end_owner");
         script.one(&sql::OWNER_END, params![id, &now]);
         script.step(&sql::LEADERSHIP_RELEASE, params![id, &now]);
+        // Its own row, not ended yet, is its fence here.
+        script.writer = [id.into(), Value::Null];
         script.event(event, &now);
         self.write(script).await.map(drop)
     }

@@ -52,6 +52,11 @@ impl World {
         World { store, fence: Fence { owner_id: "o-1".into(), epoch }, dir }
     }
 
+    /// Whether callers really meet in it; the inline one runs each in its own task, to the end.
+    pub fn is_concurrent(&self) -> bool {
+        !format!("{:?}", self.store).contains("Inline")
+    }
+
     pub fn path(&self) -> std::path::PathBuf {
         self.dir.path().join("parhelia.db")
     }
@@ -183,4 +188,14 @@ pub fn event(event_type: EventType) -> NewEvent {
 
 pub fn about(event_type: EventType, id: &ContainerId) -> NewEvent {
     event(event_type).container(id)
+}
+
+pub async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..1500 {
+        if let Some(value) = condition().await {
+            return value;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("waited in vain: {what}");
 }

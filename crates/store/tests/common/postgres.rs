@@ -12,7 +12,14 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 const KEEPER: &str = r#"
-    start() { "$1/postgres" -D "$2/data" -k "$2" >>"$2/log" 2>&1 & pid=$!; }
+    # Again while the backends of a killed postmaster are still there: until they are gone it cannot start.
+    start() {
+        for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+            "$1/postgres" -D "$2/data" -k "$2" >>"$2/log" 2>&1 & pid=$!
+            sleep 0.2
+            kill -0 "$pid" 2>/dev/null && return
+        done
+    }
     start "$1" "$2"
     while read -r word; do
         case "$word" in
@@ -115,6 +122,18 @@ impl Server {
         format!("postgres://postgres@{}/{database}", self.dir.display().to_string().replace('/', "%2F"))
     }
 
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join(format!(".s.PGSQL.{}", self.port()))
+    }
+
+    /// From now on everybody but `postgres` needs a password.
+    pub fn demand_passwords(&self) {
+        let rules = "local all postgres trust\nlocal all all scram-sha-256\n";
+        std::fs::write(self.dir.join("data/pg_hba.conf"), rules).unwrap();
+        self.sql("postgres", "SELECT pg_reload_conf()");
+    }
+
     fn port(&self) -> String {
         self.tcp.unwrap_or(5432).to_string()
     }
@@ -154,9 +173,13 @@ impl Server {
         writeln!(keeper.stdin.as_mut().unwrap(), "{word}").unwrap();
     }
 
+    pub fn is_up(&self) -> bool {
+        self.psql("postgres", "SELECT 1").status.success()
+    }
+
     pub fn until_up(&self) {
         for _ in 0..600 {
-            if self.psql("postgres", "SELECT 1").status.success() {
+            if self.is_up() {
                 return;
             }
             std::thread::sleep(Duration::from_millis(50));
