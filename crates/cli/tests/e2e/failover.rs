@@ -27,7 +27,7 @@ fn keep_asking(homes: &[Home], over: &AtomicBool) -> Vec<String> {
         let made = home.post_briefly("/api/v1/containers", &request);
         if let Some((201, body)) = made {
             let id = text(&serde_json::from_str::<Value>(&body).unwrap(), "id").to_owned();
-            if n % 3 == 0 {
+            if n.is_multiple_of(3) {
                 home.post_briefly(&format!("/api/v1/containers/{id}/terminate"), "{\"grace_seconds\": 0}");
             }
             asked.push(id);
