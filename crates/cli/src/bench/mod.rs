@@ -6,6 +6,7 @@ mod jobs;
 mod reconcile;
 mod server;
 mod store;
+mod stream;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -125,6 +126,8 @@ pub(crate) async fn run(ctx: &Context, dir: Option<&Path>, quick: bool) -> Resul
     rows.extend(store::measure(&ground).await.map_err(failed("the store"))?);
     note("HTTP");
     rows.extend(http::measure(&ground).await.map_err(failed("HTTP"))?);
+    note("live events");
+    rows.extend(stream::measure(&ground, quick).await.map_err(failed("live events"))?);
     note("the reconciler");
     rows.extend(reconcile::measure(&ground, quick).await.map_err(failed("the reconciler"))?);
     note("job files");
