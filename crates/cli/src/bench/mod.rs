@@ -7,6 +7,7 @@ mod postgres;
 mod reconcile;
 mod server;
 mod store;
+mod stream;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -133,6 +134,8 @@ pub(crate) async fn run(
     rows.extend(postgres::measure(&ground, postgres).await.map_err(failed("the store on PostgreSQL"))?);
     note("HTTP");
     rows.extend(http::measure(&ground).await.map_err(failed("HTTP"))?);
+    note("live events");
+    rows.extend(stream::measure(&ground, quick).await.map_err(failed("live events"))?);
     note("the reconciler");
     rows.extend(reconcile::measure(&ground, quick).await.map_err(failed("the reconciler"))?);
     note("job files");

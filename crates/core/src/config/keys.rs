@@ -77,6 +77,8 @@ pub const ALL: &[Key] = &[
     int("server.leader_lease_seconds", 2, 300, "a leader that has not renewed for this long is replaced"),
     int("server.max_connections", 1, 100_000, "connections at once, at each door"),
     int("server.max_requests_per_second", 0, 1_000_000, "requests of one subject in a second; 0 is no limit"),
+    int("server.max_streams", 1, 100_000, "live streams of events at once"),
+    int("server.sse_heartbeat_seconds", 1, 3600, "the sign of life on a stream"),
     int("server.client_patience_seconds", 1, 600, "how long a slow client is waited for"),
     key("server.tls_cert", Kind::Text, "the certificate of the TCP address, in PEM"),
     key("server.tls_key", Kind::Text, "the key of that certificate, in PEM"),

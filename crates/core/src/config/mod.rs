@@ -48,6 +48,10 @@ pub struct Server {
     pub max_requests_per_second: u64,
     /// For a handshake, the head of a request, and a client that takes no more of its answer.
     pub client_patience_seconds: u64,
+    /// Live streams of events at once.
+    pub max_streams: u64,
+    /// The sign of life on a stream on which nothing happens.
+    pub sse_heartbeat_seconds: u64,
     /// A file with the certificate (and its chain) for the TCP address, and one with its key: then it is TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_cert: Option<String>,
@@ -81,6 +85,8 @@ impl Default for Server {
             max_connections: 1000,
             max_requests_per_second: 5000,
             client_patience_seconds: 30,
+            max_streams: 256,
+            sse_heartbeat_seconds: 30,
             tls_cert: None,
             tls_key: None,
             insecure_listen: false,
