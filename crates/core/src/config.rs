@@ -57,6 +57,8 @@ pub struct Server {
     pub tls_key: Option<String>,
     /// Listens beyond this machine without TLS: for a network that is trusted in itself.
     pub insecure_listen: bool,
+    /// Names, besides loopback and the address of `listen`, by which agents may call `/mcp`.
+    pub allowed_hosts: Vec<String>,
 }
 
 /// An address that may hold a password: it is never shown, only handed to the store.
@@ -84,6 +86,7 @@ impl Default for Server {
             tls_cert: None,
             tls_key: None,
             insecure_listen: false,
+            allowed_hosts: Vec::new(),
         }
     }
 }
@@ -311,6 +314,15 @@ impl Config {
                 // It may hold a password.
                 value: "(hidden)".into(),
                 allowed: "postgres://USER:PASSWORD@HOST:5432/DATABASE; leave it out for the home's own file"
+                    .into(),
+            });
+        }
+        let odd = |host: &&String| host.is_empty() || host.contains(['/', ' ', '*']);
+        if let Some(host) = s.allowed_hosts.iter().find(odd) {
+            return Err(ConfigError::Range {
+                key: "server.allowed_hosts",
+                value: host.clone(),
+                allowed: "names without a scheme, as parhelia.example.com or parhelia.example.com:7717"
                     .into(),
             });
         }

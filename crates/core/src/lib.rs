@@ -13,6 +13,7 @@ pub mod event;
 pub mod heartbeat;
 pub mod ids;
 pub mod liveness;
+pub mod overview;
 pub mod reconcile;
 pub mod sandbox;
 pub mod state;

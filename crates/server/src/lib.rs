@@ -1,4 +1,4 @@
-//! The control plane: use cases (`service`), control loops (`loops`) and the doors to them (`http`).
+//! The control plane: use cases (`service`), control loops (`loops`) and the doors to them (`http`, and `mcp` within it).
 //!
 //! Every use case exists once, in `service`; a door parses, calls it and renders. Loops observe, let `core`
 //! decide, and act; they never serve anybody directly.
@@ -7,6 +7,7 @@ pub mod entropy;
 pub mod home;
 pub mod http;
 pub mod loops;
+mod mcp;
 pub mod serve;
 pub mod service;
 mod tls;

@@ -110,11 +110,7 @@ async fn an_attempt_to_create_is_claimed_once() {
         w.store.record_created(&w.fence, &id, "sb-1", "engine-1", at(4)).await.unwrap();
         w.store.record_created(&w.fence, &id, "sb-1", "engine-1", at(4)).await.unwrap();
         assert!(
-            w.store
-                .record_created(&w.fence, &id, "sb-2", "engine-1", at(5))
-                .await
-                .unwrap_err()
-                .is_conflict()
+            w.store.record_created(&w.fence, &id, "sb-2", "engine-1", at(5)).await.unwrap_err().is_conflict()
         );
         assert_eq!(w.row(&id).await.sandbox_id.as_deref(), Some("sb-1"));
 

@@ -4,6 +4,7 @@ mod cleanup;
 mod containers;
 mod events;
 mod instances;
+mod mcp;
 mod reconciler;
 mod server;
 mod shell;
@@ -32,6 +33,7 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
             InstancesCommand::List => instances::list(ctx).await,
             InstancesCommand::Adopt { id, yes } => instances::adopt(ctx, &id, yes).await,
         },
+        Command::Mcp => mcp::run(ctx).await,
         Command::Info => server::info(ctx).await,
         Command::Version(args) => server::version(ctx, args).await,
         Command::Bench { dir, quick } => crate::bench::run(ctx, dir.as_deref(), quick).await,

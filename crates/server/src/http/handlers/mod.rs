@@ -4,13 +4,14 @@ pub(super) mod containers;
 pub(super) mod events;
 pub(super) mod heartbeats;
 pub(super) mod instances;
+pub(super) mod mcp;
 pub(super) mod reconciler;
 pub(super) mod server;
 pub(super) mod tokens;
 
 use axum::{Extension, Json};
 
-use super::extract::{Ask, Body, misfit, moment, repeated, words};
+use super::extract::{Ask, Body, misfit, moment, repeated, whole_body, words};
 use super::{App, Fault};
 use crate::service::Caller;
 
