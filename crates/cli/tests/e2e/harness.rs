@@ -205,7 +205,7 @@ pub(crate) struct Reply {
 
 /// The same, for tests that look at the headers.
 pub(crate) fn exchange_whole(
-    mut stream: impl Read + Write,
+    stream: impl Read + Write,
     method: &str,
     path: &str,
     body: Option<&str>,
@@ -223,8 +223,13 @@ pub(crate) fn exchange_whole(
         head.push_str(header);
         head.push_str("\r\n");
     }
+    say(stream, &format!("{head}\r\n{body}"))
+}
+
+/// A request as it is written here, and whatever is answered.
+pub(crate) fn say(mut stream: impl Read + Write, request: &str) -> Option<Reply> {
     // A server that refuses early may close before it has read everything; its answer still counts.
-    let _ = stream.write_all(format!("{head}\r\n{body}").as_bytes());
+    let _ = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     let text = String::from_utf8_lossy(&answer);
@@ -458,4 +463,29 @@ impl FakeWorld {
             world["sandboxes"] = [all, vec![one]].concat().into();
         });
     }
+}
+
+/// The directory of the programs of a Python environment with the clients that we did not write
+/// (`tests/e2e/requirements.txt`), made at the first use.
+pub(crate) fn python() -> PathBuf {
+    let wanted = include_str!("requirements.txt");
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("python");
+    let done = dir.join("installed.txt");
+    std::fs::create_dir_all(&dir).unwrap();
+    let lock = std::fs::File::create(dir.join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    if std::fs::read_to_string(&done).is_ok_and(|installed| installed == wanted) {
+        return dir.join("bin");
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/requirements.txt");
+    let run = |command: &mut Command| {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(dir.join("env")));
+    run(Command::new(dir.join("env/bin/pip")).args(["install", "--quiet", "--requirement"]).arg(file));
+    let _ = std::fs::remove_file(dir.join("bin"));
+    std::os::unix::fs::symlink(dir.join("env/bin"), dir.join("bin")).unwrap();
+    std::fs::write(done, wanted).unwrap();
+    dir.join("bin")
 }

@@ -18,6 +18,7 @@ mod health;
 mod incident;
 mod kills;
 mod lying_provider;
+mod mcp;
 mod policies;
 mod postgres;
 mod recovery;
