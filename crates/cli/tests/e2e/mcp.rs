@@ -426,6 +426,7 @@ fn a_restart_of_the_server_is_not_noticed() {
     // Connected clients hold nobody back, and a death holds no client back.
     assert_eq!(home.run(&["down"]).code, 0);
     assert_eq!(server.wait(), 0);
+    assert!(!home.log().contains("did not finish in time"), "{}", home.log());
     let server = home.up(&["--listen", &address]);
     let second = started(&mut direct[0]);
     assert_ne!(second, first);

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use parhelia_core::api::Problem;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
@@ -22,10 +22,11 @@ use crate::service::Refusal;
 pub(in crate::http) struct McpMessage {
     jsonrpc: McpVersion,
     /// A notification has none, and gets no answer.
+    #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     id: Option<McpId>,
     method: String,
-    #[schema(value_type = Option<Object>, nullable = false)]
+    #[schema(value_type = Option<Object>)]
     params: Option<serde_json::Map<String, Value>>,
 }
 
@@ -40,6 +41,11 @@ enum McpVersion {
 enum McpId {
     Number(i64),
     Text(String),
+}
+
+/// A request whose id is `null` is neither a request nor a notification.
+fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
 }
 
 /// The Model Context Protocol (streamable HTTP). Each request stands for itself: there are no sessions.
@@ -158,6 +164,8 @@ mod tests {
         assert_eq!(code(r#"{"jsonrpc":"2.0","method":"notifications/initialized","params":{}}"#), None);
         assert_eq!(code(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), Some(INVALID_REQUEST));
         assert_eq!(code(r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#), Some(INVALID_REQUEST));
+        assert_eq!(code(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#), Some(INVALID_REQUEST));
+        assert_eq!(code(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":null}"#), None);
         assert_eq!(code("[]"), Some(INVALID_REQUEST));
         assert_eq!(code("{"), Some(PARSE_ERROR));
         assert_eq!(code(""), Some(PARSE_ERROR));
