@@ -414,6 +414,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_host_is_a_name_and_no_address() {
+        let config = |hosts: &str| Config::parse(&format!("[server]\nallowed_hosts = {hosts}\n"));
+        assert!(config("['parhelia.example.com', 'parhelia.example.com:7717']").is_ok());
+        for wrong in ["['https://parhelia.example.com']", "['*']", "['']"] {
+            let error = config(wrong).unwrap_err().to_string();
+            assert!(error.contains("server.allowed_hosts"), "{error}");
+        }
+    }
+
+    #[test]
     fn the_address_of_the_database_is_checked_and_never_shown() {
         let good = Config::parse("[server]\ndatabase_url = 'postgres://ann:s3cret@h/d'").unwrap();
         assert!(!format!("{good:?}").contains("s3cret"));

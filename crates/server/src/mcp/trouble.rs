@@ -66,7 +66,6 @@ impl From<Fault> for Trouble {
                 "ask the person who set this connection up for a token with that role ('parhelia tokens create'); do not try again with this one"
                     .to_owned()
             }
-            "unavailable" | "conflict" => format!("{}; then call it again", problem.fix),
             _ => problem.fix,
         };
         Self { code: problem.code, message: problem.detail, fix }
