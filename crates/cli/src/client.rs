@@ -53,10 +53,20 @@ pub(crate) struct Answer {
 
 struct Request<'a> {
     method: Method,
+    root: &'a str,
     path: &'a str,
+    headers: HeaderMap,
     query: Query<'a>,
     body: Option<Vec<u8>>,
     patience: Duration,
+}
+
+impl<'a> Request<'a> {
+    /// Of `/api/v1{path}`, and nothing besides.
+    fn new(method: Method, path: &'a str) -> Self {
+        let headers = HeaderMap::new();
+        Self { method, root: "/api/v1", path, headers, query: &[], body: None, patience: PATIENCE }
+    }
 }
 
 pub(crate) fn socket_path(home: &Path) -> Result<PathBuf> {
@@ -152,7 +162,7 @@ impl Client {
     }
 
     pub(crate) async fn get_raw(&self, path: &str, query: Query<'_>, hold: Duration) -> Result<Answer> {
-        let request = Request { method: Method::GET, path, query, body: None, patience: PATIENCE + hold };
+        let request = Request { query, patience: PATIENCE + hold, ..Request::new(Method::GET, path) };
         self.send(request, Repeat::Safe).await
     }
 
@@ -186,13 +196,12 @@ impl Client {
         patience: Duration,
         repeat: Repeat,
     ) -> Result<Answer> {
-        self.send(Request { method: Method::POST, path, query: &[], body, patience }, repeat).await
+        self.send(Request { body, patience, ..Request::new(Method::POST, path) }, repeat).await
     }
 
     /// Asks a running server to stop. `false` when none is there.
     pub(crate) async fn shut_down(&self) -> Result<bool> {
-        let path = "/server/shutdown";
-        let request = Request { method: Method::POST, path, query: &[], body: None, patience: PATIENCE };
+        let request = Request::new(Method::POST, "/server/shutdown");
         match self.exchange(&request).await {
             Ok(answer) => self.judge(answer).map(|_| true),
             Err(Transport::NoServer) => Ok(false),
@@ -218,11 +227,28 @@ impl Client {
     }
 
     async fn send(&self, request: Request<'_>, repeat: Repeat) -> Result<Answer> {
+        self.judge(self.deliver(request, repeat).await?)
+    }
+
+    /// A message to `/mcp`. What the protocol itself answers, errors too, is for the caller.
+    pub(crate) async fn mcp(&self, headers: HeaderMap, message: Vec<u8>, twice: bool) -> Result<Vec<u8>> {
+        let request =
+            Request { root: "", headers, body: Some(message), ..Request::new(Method::POST, "/mcp") };
+        let answer = self.deliver(request, if twice { Repeat::Safe } else { Repeat::Never }).await?;
+        let kind = answer.headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        if kind.starts_with("application/json") {
+            return Ok(answer.body);
+        }
+        self.judge(answer).map(|answer| answer.body)
+    }
+
+    /// Whatever is answered, by a server that is started or waited for when it has to be.
+    async fn deliver(&self, request: Request<'_>, repeat: Repeat) -> Result<Answer> {
         let mut started = false;
         let mut broken = 0;
         loop {
             let trouble = match self.exchange(&request).await {
-                Ok(answer) => return self.judge(answer),
+                Ok(answer) => return Ok(answer),
                 Err(trouble) => trouble,
             };
             tracing::debug!(place = self.place, path = request.path, ?trouble, "no answer");
@@ -244,8 +270,9 @@ impl Client {
     }
 
     async fn exchange(&self, request: &Request<'_>) -> Result<Answer, Transport> {
-        let url = format!("{}/api/v1{}", self.base, request.path);
+        let url = format!("{}{}{}", self.base, request.root, request.path);
         let mut outgoing = self.http.request(request.method.clone(), url).timeout(request.patience);
+        outgoing = outgoing.headers(request.headers.clone());
         if !request.query.is_empty() {
             outgoing = outgoing.query(request.query);
         }

@@ -50,6 +50,8 @@ mod tests {
             message: None,
             details: serde_json::json!({ "workspace_id": "w-1" }),
             source: Source::System,
+            owner_id: None,
+            epoch: None,
         }
     }
 

@@ -14,6 +14,7 @@ pub mod heartbeat;
 pub mod ids;
 pub mod interest;
 pub mod liveness;
+pub mod overview;
 pub mod reconcile;
 pub mod sandbox;
 pub mod state;

@@ -1,4 +1,4 @@
-//! The control plane: use cases (`service`), control loops (`loops`), the doors to them (`http`), and the readers of
+//! The control plane: use cases (`service`), control loops (`loops`), the doors to them (`http`, and `mcp` within it), and the readers of
 //! the history (`relay`).
 //!
 //! Every use case exists once, in `service`; a door parses, calls it and renders. Loops observe, let `core`
@@ -8,6 +8,7 @@ pub mod entropy;
 pub mod home;
 pub mod http;
 pub mod loops;
+mod mcp;
 pub mod relay;
 pub mod serve;
 pub mod service;

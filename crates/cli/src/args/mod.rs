@@ -190,6 +190,14 @@ Examples:
         command: ConfigCommand,
     },
 
+    /// Serve agents on standard input and output (the Model Context Protocol)
+    #[command(after_help = "\
+Examples:
+  claude mcp add parhelia -- parhelia mcp           for Claude Code, on the local server
+  parhelia mcp --url https://parhelia.example.com   on another one, with its token
+The same is at /mcp of the server itself, over HTTP.")]
+    Mcp,
+
     /// Show which server answers, and where it keeps its data
     Info,
 

@@ -4,6 +4,7 @@ mod cleanup;
 mod containers;
 mod events;
 mod instances;
+mod mcp;
 mod reconciler;
 mod server;
 mod settings;
@@ -44,6 +45,7 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         Command::Config { command: ConfigCommand::Show { origin, changed } } => {
             settings::show(ctx, origin, changed)
         }
+        Command::Mcp => mcp::run(ctx).await,
         Command::Info => server::info(ctx).await,
         Command::Version(args) => server::version(ctx, args).await,
         Command::Bench { dir, postgres, quick } => {

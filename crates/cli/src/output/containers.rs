@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use jiff::Timestamp;
 use parhelia_core::api::{ContainerView, HeartbeatHistory, Totals};
+use parhelia_core::overview::HealthRow;
 use parhelia_core::state::{ContainerState, Desired, Health};
 use parhelia_core::time::{human_age, seconds_between};
-use serde::Serialize;
 
 use super::table::{Cell, Table, cell, styled};
 use super::text::{
@@ -128,33 +128,6 @@ pub(crate) fn orphans(views: &[ContainerView]) -> String {
 
 pub(crate) fn suspects(count: i64) -> String {
     format!("({count} suspected: younger than the grace period)")
-}
-
-/// A row of `containers health`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct HealthRow {
-    pub(crate) health: String,
-    pub(crate) count: usize,
-    pub(crate) containers: Vec<String>,
-}
-
-/// Each container is in one row: orphans in their own, the others by health.
-pub(crate) fn health_rows(views: &[ContainerView]) -> Vec<HealthRow> {
-    let orphaned = |view: &ContainerView| shown_state(view) == ContainerState::Orphaned;
-    let row = |word: &str, of: &dyn Fn(&ContainerView) -> bool| {
-        let containers: Vec<String> =
-            views.iter().filter(|v| of(v)).map(|v| v.record.id.to_string()).collect();
-        HealthRow { health: word.to_owned(), count: containers.len(), containers }
-    };
-    let by = |health: Health| row(health.as_str(), &|v| !orphaned(v) && v.health == health);
-    let mut rows: Vec<HealthRow> =
-        [Health::Healthy, Health::Degraded, Health::Unhealthy, Health::Dead].into_iter().map(by).collect();
-    rows.push(row("orphaned", &orphaned));
-    let unknown = by(Health::Unknown);
-    if unknown.count > 0 {
-        rows.push(unknown);
-    }
-    rows
 }
 
 pub(crate) fn health(rows: &[HealthRow]) -> String {

@@ -1,5 +1,6 @@
 //! The seed's screens, letter by letter, with the seed's data.
 
+use parhelia_core::overview::health_rows;
 use parhelia_core::state::{ContainerState, Health, TerminationReason};
 
 use super::super::fixtures::{at, plain, seed_container, seed_row};

@@ -218,7 +218,7 @@ pub(crate) struct Reply {
 
 /// The same, for tests that look at the headers.
 pub(crate) fn exchange_whole(
-    mut stream: impl Read + Write,
+    stream: impl Read + Write,
     method: &str,
     path: &str,
     body: Option<&str>,
@@ -236,8 +236,13 @@ pub(crate) fn exchange_whole(
         head.push_str(header);
         head.push_str("\r\n");
     }
+    say(stream, &format!("{head}\r\n{body}"))
+}
+
+/// A request as it is written here, and whatever is answered.
+pub(crate) fn say(mut stream: impl Read + Write, request: &str) -> Option<Reply> {
     // A server that refuses early may close before it has read everything; its answer still counts.
-    let _ = stream.write_all(format!("{head}\r\n{body}").as_bytes());
+    let _ = stream.write_all(request.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     let text = String::from_utf8_lossy(&answer);

@@ -22,6 +22,7 @@ mod kills;
 mod listening;
 mod load;
 mod lying_provider;
+mod mcp;
 mod moving;
 mod policies;
 mod postgres;

@@ -17,6 +17,8 @@ pub enum Kind {
     Text,
     /// `true`, `false` or `auto`.
     Switch,
+    /// Words, with commas between them in the environment.
+    List,
     /// Never shown.
     Secret,
 }
@@ -45,6 +47,7 @@ impl Key {
             Kind::Bool => "true or false".to_owned(),
             Kind::Switch => "true, false or \"auto\"".to_owned(),
             Kind::Text | Kind::Secret => "text".to_owned(),
+            Kind::List => "words".to_owned(),
         }
     }
 }
@@ -83,6 +86,7 @@ pub const ALL: &[Key] = &[
     key("server.tls_cert", Kind::Text, "the certificate of the TCP address, in PEM"),
     key("server.tls_key", Kind::Text, "the key of that certificate, in PEM"),
     key("server.insecure_listen", Kind::Bool, "listen beyond this machine without TLS"),
+    key("server.allowed_hosts", Kind::List, "names by which agents may call /mcp, besides our own"),
     int("reconciler.poll_interval_seconds", 1, 3600, "how often each provider is compared with the records"),
     int("reconciler.stale_threshold_seconds", 2, 86_400, "silent for this long is unhealthy"),
     int("reconciler.orphan_grace_period_seconds", 0, 86_400, "a suspect is an orphan when older than this"),

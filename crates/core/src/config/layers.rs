@@ -181,6 +181,11 @@ fn nearest(variable: &str) -> Option<String> {
     keys::ALL.iter().map(Key::variable).max_by_key(|name| shared(name))
 }
 
+fn words(text: &str) -> Value {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    Value::Array(words.map(|word| Value::String(word.to_owned())).collect())
+}
+
 fn put(
     table: &mut Table,
     origins: &mut BTreeMap<String, Origin>,
@@ -194,6 +199,7 @@ fn put(
         Kind::Real { .. } => text.parse().ok().map(Value::Float),
         Kind::Bool => text.parse().ok().map(Value::Boolean),
         Kind::Switch => text.parse().map(Value::Boolean).ok().or(Some(Value::String(text.to_owned()))),
+        Kind::List => Some(words(text)),
         Kind::Text | Kind::Secret => Some(Value::String(text.to_owned())),
     };
     let refused = || ConfigError::Range {
@@ -355,6 +361,7 @@ mod tests {
                 Kind::Real { most, .. } => Value::Float(most),
                 Kind::Bool | Kind::Switch => Value::Boolean(true),
                 Kind::Text if key.name == "docker.supervisor" => Value::String("off".into()),
+                Kind::List => words("x"),
                 Kind::Text | Kind::Secret => Value::String("x".into()),
             };
             match key.name.split_once('.') {

@@ -61,6 +61,8 @@ pub struct Server {
     pub insecure_listen: bool,
     /// A leader that has not renewed for this long is replaced. The same for all servers of a database.
     pub leader_lease_seconds: u64,
+    /// Names, besides loopback and the address of `listen`, by which agents may call `/mcp`.
+    pub allowed_hosts: Vec<String>,
 }
 
 /// An address that may hold a password: it is never shown, only handed to the store.
@@ -91,6 +93,7 @@ impl Default for Server {
             tls_key: None,
             insecure_listen: false,
             leader_lease_seconds: 10,
+            allowed_hosts: Vec::new(),
         }
     }
 }
@@ -289,6 +292,16 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_is_a_name_and_no_address() {
+        let config = |hosts: &str| Config::parse(&format!("[server]\nallowed_hosts = {hosts}\n"));
+        assert!(config("['parhelia.example.com', 'parhelia.example.com:7717']").is_ok());
+        for wrong in ["['https://parhelia.example.com']", "['*']", "['']"] {
+            let error = config(wrong).unwrap_err().to_string();
+            assert!(error.contains("server.allowed_hosts"), "{error}");
+        }
+    }
 
     #[test]
     fn the_address_of_the_database_is_checked_and_never_shown() {

@@ -29,15 +29,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
         let kind = request.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
-        let arrived = tokio::time::timeout(BODY_PATIENCE, request.extract()).await;
-        let bytes: Bytes = arrived.map_err(|_| Fault::too_slow())?.map_err(
-            |e: axum::extract::rejection::BytesRejection| match e.into_response().status() {
-                StatusCode::PAYLOAD_TOO_LARGE => {
-                    Fault::too_large("the body is larger than this server takes")
-                }
-                _ => Fault::bad_request("the body did not arrive whole", "repeat the request"),
-            },
-        )?;
+        let bytes = whole_body(request).await?;
         if bytes.is_empty() {
             let empty = serde_json::from_slice(b"{}");
             return empty
@@ -71,6 +63,17 @@ pub(super) fn wait(seconds: u64) -> Result<u64, Fault> {
         return Err(Fault::unprocessable(detail, "ask again when the answer comes without news"));
     }
     Ok(seconds)
+}
+
+/// The body, if it comes in time and is not too large.
+pub(super) async fn whole_body(request: Request) -> Result<Bytes, Fault> {
+    let arrived = tokio::time::timeout(BODY_PATIENCE, request.extract()).await;
+    arrived.map_err(|_| Fault::too_slow())?.map_err(|e: axum::extract::rejection::BytesRejection| {
+        match e.into_response().status() {
+            StatusCode::PAYLOAD_TOO_LARGE => Fault::too_large("the body is larger than this server takes"),
+            _ => Fault::bad_request("the body did not arrive whole", "repeat the request"),
+        }
+    })
 }
 
 /// JSON into what is wanted, or which field of it does not fit.

@@ -26,7 +26,7 @@ pub use listen::{Limits, Listener, serve};
 pub use problem::Fault;
 pub use routes::ACCESS;
 
-use self::handlers::{containers, events, heartbeats, instances, reconciler, server, stream, tokens};
+use self::handlers::{containers, events, heartbeats, instances, mcp, reconciler, server, stream, tokens};
 use self::routes::Routes;
 use crate::relay::Hub;
 use crate::service::Service;
@@ -41,6 +41,14 @@ pub struct App {
     pub stop: Arc<Notify>,
     /// The OpenAPI document; `router` fills it in.
     pub document: Arc<OnceLock<Bytes>>,
+}
+
+impl App {
+    /// What this server is at this moment.
+    pub(crate) fn server_info(&self) -> ServerInfo {
+        let epoch = self.service.epoch();
+        ServerInfo { leads: epoch.is_some(), epoch: epoch.unwrap_or(0), ..self.info.as_ref().clone() }
+    }
 }
 
 /// All routes, each with what it asks of its caller. The same for every door: a door only says who comes in.
@@ -74,6 +82,8 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Admin, routes!(tokens::tokens))
         .add(Access::Admin, routes!(tokens::create_token))
         .add(Access::Admin, routes!(tokens::revoke_token))
+        // Who may look may come in; each tool says what it asks beyond that.
+        .add(Access::Viewer, routes!(mcp::mcp))
         .finish();
     let document = document.to_json().unwrap_or_default();
     let _ = app.document.set(Bytes::from(document));

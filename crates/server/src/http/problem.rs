@@ -59,6 +59,12 @@ impl Fault {
         Self::new(StatusCode::FORBIDDEN, "forbidden", detail, fix)
     }
 
+    /// A request that names another host than this one, or comes from a page.
+    pub fn foreign_host(detail: impl Into<String>) -> Self {
+        let fix = "use an address of this server; a name of its own is added with server.allowed_hosts; pages in a browser are not served here";
+        Self::new(StatusCode::FORBIDDEN, "foreign_host", detail, fix)
+    }
+
     pub fn too_fast(seconds: u64) -> Self {
         let fix = "wait as long as 'retry-after' says, or raise server.max_requests_per_second";
         let mut fault = Self::new(StatusCode::TOO_MANY_REQUESTS, "too_fast", "too many requests", fix);
@@ -74,6 +80,18 @@ impl Fault {
     /// Whether somebody was turned away, rather than something gone wrong.
     pub fn is_refusal(&self) -> bool {
         matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    }
+
+    /// The same in words, for every door.
+    pub fn problem(&self) -> Problem {
+        Problem {
+            kind: format!("urn:parhelia:problem:{}", self.code),
+            title: self.status.canonical_reason().unwrap_or("Error").to_owned(),
+            status: self.status.as_u16(),
+            detail: self.detail.clone(),
+            code: self.code.to_owned(),
+            fix: self.fix.clone(),
+        }
     }
 
     pub fn detail(&self) -> &str {
@@ -123,15 +141,7 @@ impl From<ServiceError> for Fault {
 
 impl IntoResponse for Fault {
     fn into_response(self) -> Response {
-        let problem = Problem {
-            kind: format!("urn:parhelia:problem:{}", self.code),
-            title: self.status.canonical_reason().unwrap_or("Error").to_owned(),
-            status: self.status.as_u16(),
-            detail: self.detail,
-            code: self.code.to_owned(),
-            fix: self.fix,
-        };
-        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let body = serde_json::to_vec(&self.problem()).unwrap_or_default();
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -77,6 +77,8 @@ mod tests {
             message: Some("two\nlines\r\n\r\nid: 99".into()),
             details: json!({}),
             source: Source::System,
+            owner_id: None,
+            epoch: None,
         };
         let text = event(&told);
         let text = std::str::from_utf8(&text).unwrap();

@@ -168,7 +168,21 @@ mod tests {
         store.append_events(events(10), at(0)).await.unwrap();
         store.append_events(events(10), at(100)).await.unwrap();
         assert_eq!(Tail::from(&store, 0).page().await.unwrap().lost, None);
-        store.delete_old_events(at(50), 100).await.unwrap();
+        let owner = parhelia_store::Owner {
+            id: "o-1".into(),
+            home_id: "h".into(),
+            host: "here".into(),
+            boot_id: "b".into(),
+            epoch: 0,
+            started_at: at(0),
+            lease_until: at(1000),
+            ended_at: None,
+            version: "0".into(),
+        };
+        store.register_owner(&owner).await.unwrap();
+        let epoch = store.take_leadership("o-1", at(1000), at(0), true).await.unwrap();
+        let fence = parhelia_store::Fence { owner_id: "o-1".into(), epoch };
+        store.delete_old_events(&fence, at(50), 100).await.unwrap();
         let mut late = Tail::from(&store, 4);
         let batch = late.page().await.unwrap();
         assert_eq!(batch.lost, Some(Lost { after: 4, oldest: 11 }));

@@ -10,6 +10,7 @@ mod error;
 mod events;
 mod heartbeats;
 mod instances;
+mod overview;
 mod reconciler;
 mod validate;
 

@@ -175,7 +175,7 @@ async fn orphans(ctx: &Context) -> Result<()> {
 
 async fn health(ctx: &Context) -> Result<()> {
     let found = fetch(&ctx.client()?, &[], None).await?;
-    let rows = output::containers::health_rows(&found.containers);
+    let rows = parhelia_core::overview::health_rows(&found.containers);
     ctx.out.list(&rows, |row| row.health.clone(), || output::containers::health(&rows))
 }
 

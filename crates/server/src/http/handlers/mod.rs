@@ -4,6 +4,7 @@ pub(super) mod containers;
 pub(super) mod events;
 pub(super) mod heartbeats;
 pub(super) mod instances;
+pub(super) mod mcp;
 pub(super) mod reconciler;
 pub(super) mod server;
 pub(super) mod stream;
@@ -12,7 +13,7 @@ pub(super) mod tokens;
 use axum::{Extension, Json};
 
 use super::auth::Shown;
-use super::extract::{Ask, Body, misfit, moment, repeated, wait, words};
+use super::extract::{Ask, Body, misfit, moment, repeated, wait, whole_body, words};
 use super::listen::HangUp;
 use super::{App, Fault};
 use crate::service::Caller;

@@ -11,11 +11,7 @@ use super::{App, Fault};
 /// What this server is.
 #[utoipa::path(get, path = "/api/v1/server", tag = "server", responses((status = 200, body = ServerInfo)))]
 pub(in crate::http) async fn server(State(app): State<App>) -> Json<ServerInfo> {
-    let epoch = app.service.epoch();
-    let mut info = app.info.as_ref().clone();
-    info.leads = epoch.is_some();
-    info.epoch = epoch.unwrap_or(0);
-    Json(info)
+    Json(app.server_info())
 }
 
 /// Ends the server; the sandboxes go on.
