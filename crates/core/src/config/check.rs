@@ -21,6 +21,11 @@ pub(super) fn first_misfit(config: &Config) -> Option<Misfit> {
         let allowed = "postgres://USER:PASSWORD@HOST:5432/DATABASE; leave it out for the home's own file";
         return Some(misfit("server.database_url", "(hidden)", allowed));
     }
+    let odd = |host: &&String| host.is_empty() || host.contains(['/', ' ', '*']);
+    if let Some(host) = s.allowed_hosts.iter().find(odd) {
+        let allowed = "names without a scheme, as parhelia.example.com or parhelia.example.com:7717";
+        return Some(misfit("server.allowed_hosts", host, allowed));
+    }
     if h.degraded_after_seconds >= r.stale_threshold_seconds
         || r.stale_threshold_seconds >= h.dead_after_seconds
     {
