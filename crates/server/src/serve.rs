@@ -477,8 +477,8 @@ fn start_loops(
     }
     loops.spawn(lease::run(context.clone(), seat.is_none(), stopping.clone()));
     let (lead, held) = watch::channel(seat.is_none().then(|| context.fence.clone()));
-    let fenced = Arc::new(Notify::new());
-    let leading = Leading { context: context.clone(), queues, fenced: fenced.clone() };
+    let (tell, fenced) = watch::channel(0);
+    let leading = Leading { context: context.clone(), queues, fenced: tell };
     match seat {
         Some(seat) => {
             let election =
@@ -495,7 +495,8 @@ fn start_loops(
 struct Leading {
     context: Context,
     queues: Vec<(Arc<dyn Provider>, SharedQueue)>,
-    fenced: Arc<Notify>,
+    /// The epoch of a lead in which a loop has ended.
+    fenced: watch::Sender<i64>,
 }
 
 impl Leading {
@@ -531,7 +532,7 @@ impl Leading {
                 }
                 Some(ended) = loops.join_next() => {
                     warn!(?ended, "a loop of the leader has ended");
-                    self.fenced.notify_one();
+                    self.fenced.send_replace(fence.map_or(0, |fence| fence.epoch));
                     // The election answers by giving the lead up.
                     let _ = lead.changed().await;
                 }

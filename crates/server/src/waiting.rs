@@ -98,7 +98,7 @@ pub(crate) async fn until_there<T>(
     };
     if let Some(answering) = answering {
         answering.hand_over().await;
-        if result.is_ok() {
+        if result.is_ok() && why.is_known() {
             info!("the database is there");
         }
     }
@@ -116,6 +116,10 @@ impl Why {
         let news = *told != text;
         *told = text;
         news
+    }
+
+    fn is_known(&self) -> bool {
+        !self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     fn get(&self) -> String {

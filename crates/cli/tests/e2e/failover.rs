@@ -10,7 +10,7 @@ use parhelia_providers::fake::World;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Home, eventually, text};
+use crate::harness::{Home, Server, eventually, text};
 use crate::load::number;
 use crate::postgres::{Team, ask, leads, reaches, signal, until_leads};
 
@@ -37,6 +37,23 @@ fn keep_asking(homes: &[Home], over: &AtomicBool) -> Vec<String> {
     asked
 }
 
+/// Not while it holds the lock of the world's file, which no real provider has: whoever follows would wait for
+/// the frozen one. So the lock is ours until every thread of it stands.
+fn freeze(team: &Team, server: &mut Server) {
+    let tasks = format!("/proc/{}/task", rustix::process::Pid::from_child(server.child()).as_raw_nonzero());
+    let stands = || {
+        std::fs::read_dir(&tasks).unwrap().flatten().all(|task| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        })
+    };
+    World::change_file(team.world.path(), |_| {
+        signal(server, Signal::STOP);
+        eventually("every thread stands", || stands().then_some(()));
+    })
+    .unwrap();
+}
+
 #[test]
 fn a_leader_killed_frozen_and_woken_again_and_again_never_writes_beside_its_successor() {
     let failovers = number("PARHELIA_SOAK_FAILOVERS").unwrap_or(FAILOVERS);
@@ -59,7 +76,7 @@ fn a_leader_killed_frozen_and_woken_again_and_again_never_writes_beside_its_succ
                 } else {
                     frozen += 1;
                     let former = servers[leader].as_mut().unwrap();
-                    signal(former, Signal::STOP);
+                    freeze(&team, former);
                     until_leads(&homes[next]);
                     let id = ask(&homes[next], "fake", &["agent"]);
                     reaches(&homes[next], &id, "running");
@@ -77,7 +94,10 @@ fn a_leader_killed_frozen_and_woken_again_and_again_never_writes_beside_its_succ
         }));
         over.store(true, Ordering::Relaxed);
         let asked = asking.join().unwrap();
-        done.unwrap_or_else(|cause| std::panic::resume_unwind(cause));
+        done.unwrap_or_else(|cause| {
+            homes.iter().for_each(|home| println!("{}:\n{}", home.path().display(), home.log()));
+            std::panic::resume_unwind(cause)
+        });
         asked
     });
     for id in &asked {

@@ -144,5 +144,5 @@ async fn failed(context: &Context, provider: &str, why: &str) -> bool {
     let message = format!("Reconcile pass failed: {why}");
     let event = NewEvent::new(EventType::ReconcileFailed, Source::Reconciler, message)
         .details(json!({ "provider": provider }));
-    context.store.append_events(vec![event], context.clock.now()).await.is_ok()
+    context.store.announce(&context.fence, vec![event], context.clock.now()).await.is_ok()
 }

@@ -2,7 +2,6 @@
 //! lease a frozen leader; the epoch of the `leadership` row is what fences. While it does not lead, a server
 //! serves the API and reconciles its own home, and nothing else.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use parhelia_core::Timestamp;
@@ -11,7 +10,7 @@ use parhelia_core::time::plus_seconds;
 use parhelia_store::postgres::{Seat, Seated};
 use parhelia_store::{Fence, StoreError};
 use serde_json::json;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::driver::Ended;
@@ -29,8 +28,9 @@ pub struct Election {
     pub seat: Seat,
     pub home_id: String,
     pub lead: watch::Sender<Option<Fence>>,
-    /// Rung by a loop that was fenced.
-    pub fenced: Arc<Notify>,
+    /// The last epoch in which a loop was fenced. Of an epoch, and not a bell: what is told late about a former
+    /// lead must not cost the next one.
+    pub fenced: watch::Receiver<i64>,
 }
 
 impl Election {
@@ -105,10 +105,11 @@ impl Election {
     async fn hold(&self, fence: &Fence, seated: &mut Seated) -> &'static str {
         let Context { store, clock, .. } = &self.context;
         let mut renewed = clock.monotonic();
+        let mut fenced = self.fenced.clone();
         loop {
             tokio::select! {
                 () = seated.lost() => return "its connection to the database is gone",
-                () = self.fenced.notified() => return "a write of it was refused",
+                Ok(_) = fenced.wait_for(|epoch| *epoch == fence.epoch) => return "a write of it was refused",
                 () = tokio::time::sleep(self.renew_every()) => {}
             }
             let until = self.lease_until(clock.now());
