@@ -349,7 +349,7 @@ fn tcp_wants_the_token() {
     let _server = home.up(&["--listen", "127.0.0.1:0"]);
     let (_, info) = home.api("GET", "/api/v1/server", None);
     let address = info["listen"].as_str().expect("it listens").to_owned();
-    assert!(home.log().contains(&format!("http://{address}")), "{}", home.log());
+    eventually("it says where", || home.log().contains(&format!("http://{address}")).then_some(()));
     let file = home.path().join("admin.token");
     let mode = std::fs::metadata(&file).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);

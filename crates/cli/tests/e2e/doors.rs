@@ -22,6 +22,9 @@ fn call(address: &str, method: &str, path: &str, token: Option<&str>, body: Opti
     let stream = TcpStream::connect(address).unwrap();
     let bearer = token.map(|t| format!("authorization: Bearer {t}"));
     let headers: Vec<&str> = bearer.iter().map(String::as_str).collect();
+    // A stream has no end: what it says until then is enough.
+    let patience = path.ends_with("/stream").then_some(Duration::from_millis(300));
+    stream.set_read_timeout(patience).unwrap();
     let (status, body) = exchange(stream, method, path, body, &headers).expect("an answer");
     (status, serde_json::from_str(&body).unwrap_or(Value::Null))
 }

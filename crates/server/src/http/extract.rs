@@ -48,7 +48,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 fn object(bytes: &[u8]) -> Result<(), Fault> {
     match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
         Some(b'[' | b'"' | b'n' | b't' | b'f' | b'0'..=b'9' | b'-') => {
-            Err(Fault::unprocessable("the body is not an object", "send a JSON object"))
+            Err(Fault::unprocessable("the body does not fit: it is not an object", "send a JSON object"))
         }
         _ => Ok(()),
     }

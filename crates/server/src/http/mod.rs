@@ -99,7 +99,11 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
 
 async fn no_route(uri: Uri) -> Response {
     let path: String = uri.path().chars().take(200).collect();
-    Fault::not_found(format!("there is nothing at {path}"), "GET /api/docs lists every route").into_response()
+    Fault::not_found(
+        format!("there is nothing at {path}"),
+        "the API is under /api/v1; GET /api/docs lists every route",
+    )
+    .into_response()
 }
 
 async fn no_method(method: Method, uri: Uri) -> Response {
