@@ -11,12 +11,14 @@ pub mod container;
 pub mod cost;
 pub mod event;
 pub mod heartbeat;
+pub mod history;
 pub mod ids;
 pub mod liveness;
 pub mod reconcile;
 pub mod sandbox;
 pub mod state;
 pub mod time;
+pub mod why;
 
 pub use jiff::Timestamp;
 /// For `word_enum!`, wherever it is used.

@@ -124,6 +124,8 @@ statements! {
     HEARTBEAT_WORKERS = "heartbeat_workers" batched,
     HEARTBEATS_DELETE = "heartbeats_delete",
     HEARTBEATS_FOLD = "heartbeats_fold",
+    HISTORY_END = "history_end",
+    HISTORY_PAGE = "history_page",
     INSTANCE_ADOPT = "instance_adopt",
     INSTANCE_CREATE = "instance_create",
     INSTANCE_ENSURE = "instance_ensure",

@@ -2,6 +2,7 @@
 
 mod cleanup;
 mod containers;
+mod doctor;
 mod events;
 mod instances;
 mod reconciler;
@@ -9,6 +10,7 @@ mod server;
 mod shell;
 mod tokens;
 mod wait;
+mod why;
 
 use crate::args::{Command, EventsCommand, InstancesCommand, ReconcilerCommand, TokensCommand};
 use crate::context::Context;
@@ -38,6 +40,8 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
             TokensCommand::Create(args) => tokens::create(ctx, args).await,
             TokensCommand::Revoke { id } => tokens::revoke(ctx, &id).await,
         },
+        Command::Why { id } => why::run(ctx, &id).await,
+        Command::Doctor => doctor::run(ctx).await,
         Command::Info => server::info(ctx).await,
         Command::Version(args) => server::version(ctx, args).await,
         Command::Bench { dir, quick } => crate::bench::run(ctx, dir.as_deref(), quick).await,

@@ -7,6 +7,7 @@
 
 pub(crate) mod control;
 mod create;
+mod evidence;
 pub mod host;
 pub mod jobdir;
 pub mod lock;
@@ -208,6 +209,11 @@ impl Provider for ProcessProvider {
 
     async fn changed(&self) {
         self.inner.watches.changed().await;
+    }
+
+    async fn evidence(&self, sandbox: &SandboxRef) -> Vec<(String, String)> {
+        let Ok(job) = job_of(sandbox) else { return Vec::new() };
+        blocking(&self.inner, |_| (), move |inner| Ok(evidence::of(inner, job))).await.unwrap_or_default()
     }
 
     fn take_quarantined(&self) -> Vec<String> {

@@ -10,8 +10,10 @@ mod error;
 mod events;
 mod heartbeats;
 mod instances;
+mod past;
 mod reconciler;
 mod validate;
+mod why;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

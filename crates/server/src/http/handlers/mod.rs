@@ -7,6 +7,7 @@ pub(super) mod instances;
 pub(super) mod reconciler;
 pub(super) mod server;
 pub(super) mod tokens;
+pub(super) mod why;
 
 use axum::{Extension, Json};
 
