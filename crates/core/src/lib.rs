@@ -9,6 +9,7 @@ pub mod api;
 pub mod config;
 pub mod container;
 pub mod cost;
+pub mod doctor;
 pub mod event;
 pub mod heartbeat;
 pub mod history;

@@ -95,6 +95,7 @@ statements! {
     CYCLE_OF_PROVIDER = "cycle_of_provider",
     CYCLES = "cycles",
     CYCLES_DELETE = "cycles_delete",
+    DATABASE_TIME = "database_time",
     DESIRE_TERMINATION = "desire_termination",
     EVENT = "event" batched,
     EVENTS_AFTER = "events_after",

@@ -60,7 +60,7 @@ pub(super) async fn up(ctx: &Context, args: UpArgs) -> Result<()> {
 }
 
 /// The environment's database before the file's: an empty variable is how a shell says "not set".
-fn configuration(home: &Path, asked: Option<&Path>) -> Result<Config> {
+pub(super) fn configuration(home: &Path, asked: Option<&Path>) -> Result<Config> {
     let mut config = read_configuration(home, asked)?;
     if let Some(url) = std::env::var(DATABASE_URL).ok().filter(|url| !url.trim().is_empty()) {
         config.server.database_url = Some(DatabaseUrl(url));

@@ -9,7 +9,8 @@ use parhelia_core::why::{Wait, Why};
 use super::text::{BOLD, clean, clock, painted, severity_style, time, time_utc};
 
 pub(crate) fn screen(why: &Why) -> String {
-    let mut out = format!("{} {}\n", painted(&clean(&why.id), BOLD), clean(&why.state));
+    let heading = painted(&format!("{} {}", clean(&why.kind), clean(&why.id)), BOLD);
+    let mut out = format!("{heading}\n  {}\n", clean(&why.state));
     let wide = why.evidence.iter().map(|one| one.from.chars().count()).max().unwrap_or(0).min(30);
     section(&mut out, &format!("Evidence (asked at {})", time_utc(why.asked_at)));
     for one in &why.evidence {
@@ -79,11 +80,7 @@ mod tests {
                 Evidence::new("heartbeats", "the last 10s ago"),
             ],
             waiting: vec![
-                Wait {
-                    what: "told to stop".into(),
-                    until: None,
-                    said_at: Some(at("2026-01-21T14:29:59Z")),
-                },
+                Wait { what: "told to stop".into(), until: None, said_at: Some(at("2026-01-21T14:29:59Z")) },
                 Wait {
                     what: "its own end; then force".into(),
                     until: Some(at("2026-01-21T14:30:30Z")),
@@ -104,7 +101,8 @@ mod tests {
                 message: "Termination requested by ann".into(),
             }],
         };
-        let expected = r"c-abc123 It is being ended: ann has asked for its end (manual) 30s ago.
+        let expected = r"container c-abc123
+  It is being ended: ann has asked for its end (manual) 30s ago.
 
   Evidence (asked at 2026-01-21 14:30:00 UTC):
     provider modal now  it is \u{1b}[31mrunning

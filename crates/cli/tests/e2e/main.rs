@@ -9,10 +9,12 @@ mod harness;
 mod docker_engine;
 
 mod api_input;
+mod at;
 mod bench;
 mod cost;
 mod disk;
 mod docker;
+mod doctor;
 mod doors;
 mod first_steps;
 mod health;
@@ -25,4 +27,5 @@ mod recovery;
 mod screens;
 mod server_life;
 mod supervisor;
+mod why;
 mod wiring;

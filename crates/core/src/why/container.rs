@@ -108,7 +108,9 @@ fn state(facts: &ContainerFacts, now: Timestamp) -> String {
             "It is an orphan: it runs with our tag, costs, and nobody here asked for it.".to_owned()
         }
         ContainerState::Running if facts.memory.breaker_since.is_some() && facts.provider == Word::Absent => {
-            format!("By its record it runs. It vanished from {provider} together with too many others, and that is not believed yet.")
+            format!(
+                "By its record it runs. It vanished from {provider} together with too many others, and that is not believed yet."
+            )
         }
         ContainerState::Running if matches!(facts.provider, Word::Unknown(_)) => format!(
             "By its record it runs ({}). {provider} does not answer now, and nothing is concluded from that.",

@@ -41,7 +41,10 @@ pub(crate) fn of(inner: &Inner, job: Uuid) -> Vec<(String, String)> {
         Err(error) => say("result", error.to_string()),
     }
     if let Ok(Some(spec)) = read_json::<JobSpec>(&dir.spec()) {
-        say("supervisor", format!("protocol {}, beats every {}s", spec.protocol, spec.heartbeat_interval_seconds));
+        say(
+            "supervisor",
+            format!("protocol {}, beats every {}s", spec.protocol, spec.heartbeat_interval_seconds),
+        );
     }
     found
 }

@@ -67,6 +67,7 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Viewer, routes!(instances::instances))
         .add(Access::Admin, routes!(instances::adopt))
         .add(Access::ViewerOrOwn, routes!(why::why))
+        .add(Access::Viewer, routes!(server::doctor))
         .add(Access::Viewer, routes!(server::server))
         .add(Access::Admin, routes!(server::shutdown))
         .add(Access::Admin, routes!(tokens::tokens))

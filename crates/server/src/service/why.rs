@@ -8,7 +8,9 @@ use futures::future::BoxFuture;
 use parhelia_core::event::Event;
 use parhelia_core::ids::{ContainerId, TokenId};
 use parhelia_core::sandbox::Inspection;
-use parhelia_core::why::{self, ContainerFacts, Evidence, InstanceFacts, ProviderFacts, TaskFacts, Why, Word};
+use parhelia_core::why::{
+    self, ContainerFacts, Evidence, InstanceFacts, ProviderFacts, TaskFacts, Why, Word,
+};
 use parhelia_providers::SandboxRef;
 use parhelia_store::{ContainerFilter, EventFilter, StoreError};
 
@@ -192,7 +194,8 @@ fn containers<'a>(service: &'a Service, given: &'a str) -> Found<'a> {
 fn foreigners<'a>(service: &'a Service, given: &'a str) -> Found<'a> {
     async move {
         let all = service.store.foreign(None, None).await?;
-        let fits = all.into_iter().filter(|one| one.container_id.as_str() == given || one.sandbox_id == given);
+        let fits =
+            all.into_iter().filter(|one| one.container_id.as_str() == given || one.sandbox_id == given);
         let candidate = |one: parhelia_store::Foreign| Candidate {
             id: given.to_owned(),
             explain: async move {
@@ -225,8 +228,7 @@ fn tokens<'a>(service: &'a Service, given: &'a str) -> Found<'a> {
 fn providers<'a>(service: &'a Service, given: &'a str) -> Found<'a> {
     async move {
         let known = service.provider(given).is_ok();
-        let candidate =
-            || Candidate { id: given.to_owned(), explain: service.why_provider(given).boxed() };
+        let candidate = || Candidate { id: given.to_owned(), explain: service.why_provider(given).boxed() };
         Ok(known.then(candidate).into_iter().collect())
     }
     .boxed()
