@@ -101,7 +101,7 @@ fn a_moment_outside_of_the_history_is_refused_with_the_earliest_that_is_possible
     let _server = home.up(&[]);
     let id = home.start(&[], &["sleep", "600"]);
     let said = home.run(&["containers", "--at", "2020-01-01T00:00:00Z", "-o", "json"]);
-    assert_eq!(said.code, 1, "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
     let problem: Value = serde_json::from_str(&said.err).unwrap();
     assert_eq!(problem["code"], "before_the_history");
     let message = text(&problem, "message");

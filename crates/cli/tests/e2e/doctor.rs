@@ -43,6 +43,7 @@ fn well(said: &Said) -> Value {
 #[test]
 fn a_healthy_home_with_and_without_a_server() {
     let home = Home::new();
+    std::fs::set_permissions(home.path(), PermissionsExt::from_mode(0o700)).unwrap();
     let alone = well(&doctor(&home));
     assert!(text(check(&alone, "server"), "found").contains("none is running"), "{alone}");
     assert!(text(check(&alone, "store"), "found").contains("no database yet"), "{alone}");
