@@ -14,6 +14,8 @@ use crate::reconcile::Waiting;
 use crate::sandbox::{Resources, VolumeMount};
 use crate::word_enum;
 
+pub use crate::why::Why;
+
 /// `POST /api/v1/containers`: one sandbox, please.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -83,6 +85,9 @@ pub struct ContainerView {
 pub struct ContainerList {
     pub containers: Vec<ContainerView>,
     pub totals: Totals,
+    /// The moment that was asked for: then everything is as it was, and not as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<Timestamp>,
 }
 
 /// Over the containers of the answer, before `limit`; the foreign figures are over everything.

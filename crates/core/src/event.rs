@@ -93,6 +93,21 @@ impl EventType {
         }
     }
 
+    /// About a provider as a whole, which its details name.
+    pub fn is_of_provider(self) -> bool {
+        use EventType::*;
+        matches!(
+            self,
+            ProviderUnreachable
+                | ProviderRecovered
+                | ProviderIdentityChanged
+                | BreakerTripped
+                | BreakerReleased
+                | ReconcileFailed
+                | SandboxQuarantined
+        )
+    }
+
     /// The word of the `containers events` screen: without the `container_` that every row would repeat.
     pub fn short(self) -> &'static str {
         let word = self.as_str();

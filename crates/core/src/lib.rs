@@ -9,8 +9,10 @@ pub mod api;
 pub mod config;
 pub mod container;
 pub mod cost;
+pub mod doctor;
 pub mod event;
 pub mod heartbeat;
+pub mod history;
 pub mod ids;
 pub mod interest;
 pub mod liveness;
@@ -19,6 +21,7 @@ pub mod reconcile;
 pub mod sandbox;
 pub mod state;
 pub mod time;
+pub mod why;
 
 pub use jiff::Timestamp;
 /// For `word_enum!`, wherever it is used.

@@ -112,6 +112,18 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         max_bytes: usize,
     ) -> Result<LogChunk, ProviderError>;
 
+    /// What else it can show of one sandbox, for people: who says it, and what. Never a secret.
+    async fn evidence(&self, sandbox: &SandboxRef) -> Vec<(String, String)> {
+        let _ = sandbox;
+        Vec::new()
+    }
+
+    /// Asks it whether it works, and who it is: a sentence for people.
+    async fn probe(&self) -> Result<String, ProviderError> {
+        let listing = self.list().await?;
+        Ok(format!("{} sandboxes at {}", listing.sandboxes.len(), listing.identity))
+    }
+
     /// Resolves when something may have changed, as a hint to look. It may stay silent for ever.
     async fn changed(&self);
 

@@ -4,6 +4,7 @@
 //! Every use case exists once, in `service`; a door parses, calls it and renders. Loops observe, let `core`
 //! decide, and act; they never serve anybody directly.
 
+pub mod doctor;
 pub mod entropy;
 pub mod home;
 pub mod http;

@@ -7,6 +7,7 @@
 mod edge;
 mod interrupt;
 mod invariants;
+mod memory;
 mod world;
 
 pub use world::{Outcome, Settings, run};

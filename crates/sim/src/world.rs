@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use parhelia_core::config::Config;
+use parhelia_core::cost::{Price, Prices};
 use parhelia_core::event::{Event, EventType, NewEvent, Source};
+use parhelia_core::history::Recorded;
 use parhelia_core::ids::ContainerId;
+use parhelia_core::liveness::HealthChange;
 use parhelia_core::reconcile::Tracked;
 use parhelia_core::sandbox::SandboxSpec;
-use parhelia_core::state::{ContainerState, TerminationReason};
+use parhelia_core::state::{ContainerState, Health, TerminationReason};
 use parhelia_core::time::{Clock, plus_seconds};
 use parhelia_providers::fake::{
     CreateFault, FakeProvider, Faults, InspectFault, ListFault, StopFault, World,
@@ -19,11 +22,12 @@ use parhelia_server::entropy::Entropy;
 use parhelia_server::loops::Context;
 use parhelia_server::loops::health::Observer;
 use parhelia_server::loops::reconciler::Reconciler;
-use parhelia_store::{EventFilter, Fence, NewContainer, Owner, Store, StoreError, sqlite};
+use parhelia_store::{ContainerFilter, EventFilter, Fence, NewContainer, Owner, Store, StoreError, sqlite};
 
 use crate::edge::{Dice, SimClock};
 use crate::interrupt::{MortalDatabase, MortalProvider, die_after};
 use crate::invariants::{Witness, settled};
+use crate::memory::Snapshot;
 
 const INSTANCE: &str = "11111111-1111-4111-8111-111111111111";
 const FOREIGN: &str = "22222222-2222-4222-8222-222222222222";
@@ -42,6 +46,8 @@ pub struct Outcome {
     pub simulated_seconds: u64,
     pub faults: u64,
     pub crashes: u64,
+    /// Moments whose registry was rebuilt from the history, and was the same.
+    pub remembered: u64,
     /// What broke, with the last events before it.
     pub broken: Option<String>,
     /// A digest of the whole history: equal for equal seeds.
@@ -55,6 +61,8 @@ struct Sim {
     store: Store,
     provider: FakeProvider,
     config: Arc<Config>,
+    prices: Prices,
+    fence: Fence,
     server: Reconciler,
     /// A server that was replaced while it slept: its writes must be refused.
     sleeper: Option<Reconciler>,
@@ -63,6 +71,8 @@ struct Sim {
     /// Every row as last read: the active ones are read anew each time, a terminated one when it becomes so.
     rows: BTreeMap<ContainerId, Tracked>,
     listable_since: Option<Timestamp>,
+    /// The registry at random moments, to be found again in the history.
+    remembered: Vec<Snapshot>,
     outcome: Outcome,
 }
 
@@ -95,6 +105,8 @@ impl Sim {
         let provider = FakeProvider::in_memory("fake", world, clock.clone());
         let mut config = Config::default();
         config.reconciler.auto_terminate_orphans = dice.chance(30);
+        config.prices = vec![price()];
+        let prices = config.price_table();
         let config = Arc::new(config);
         let fence = Fence { owner_id: String::new(), epoch: 0 };
         let server = reconciler(settings, &store, &fence, &config, &clock, &dice, &provider);
@@ -105,12 +117,15 @@ impl Sim {
             store,
             provider,
             config,
+            prices,
+            fence,
             server,
             sleeper: None,
             witness: Witness::default(),
             heard_until: 0,
             rows: BTreeMap::new(),
             listable_since: None,
+            remembered: Vec::new(),
             outcome: Outcome::default(),
         };
         sim.restart().await?;
@@ -137,6 +152,7 @@ impl Sim {
             .await?;
         let epoch = self.store.take_leadership(&owner_id, lease_until, now, true).await?;
         let fence = Fence { owner_id, epoch };
+        self.fence = fence.clone();
         let next = reconciler(
             self.settings,
             &self.store,
@@ -162,6 +178,11 @@ impl Sim {
         }
         if self.outcome.broken.is_none()
             && let Err(e) = self.heal().await
+        {
+            self.fail(e).await;
+        }
+        if self.outcome.broken.is_none()
+            && let Err(e) = self.remember_all().await
         {
             self.fail(e).await;
         }
@@ -229,6 +250,8 @@ impl Sim {
                 self.witness.clock_was_set();
             }
             87..88 => self.change_identity(),
+            88..91 => self.one_is_resized(),
+            91..96 => self.one_is_heard_or_not().await?,
             _ => {}
         }
         Ok(())
@@ -239,7 +262,8 @@ impl Sim {
         let id = self.dice.container_id(now);
         let event = NewEvent::new(EventType::ContainerCreated, Source::User, "wanted")
             .container(&id)
-            .change("none", ContainerState::Created);
+            .change("none", ContainerState::Created)
+            .recording(&Recorded::intent(None, now));
         let row = NewContainer::intent("fake", spec(id, INSTANCE), now);
         self.store.register(row, vec![event], now).await
     }
@@ -270,6 +294,41 @@ impl Sim {
     fn one_vanishes(&mut self) {
         self.outcome.faults += 1;
         self.with_one_alive(|s| s.removed = true);
+    }
+
+    /// The provider gives it more, or less: its rate is another one from then on.
+    fn one_is_resized(&mut self) {
+        let cores = 1.0 + self.dice.roll(8) as f64;
+        self.with_one_alive(|s| s.resources.cpu_cores = Some(cores));
+    }
+
+    /// Stands for the health loop: anybody's health may become anything but what it is.
+    async fn one_is_heard_or_not(&mut self) -> Result<(), StoreError> {
+        let active: Vec<&Tracked> = self.rows.values().filter(|r| r.state.is_active()).collect();
+        if active.is_empty() {
+            return Ok(());
+        }
+        let row = active[self.dice.roll(active.len() as u64) as usize];
+        let ladder = [
+            (Health::Healthy, EventType::ContainerRecovered),
+            (Health::Degraded, EventType::ContainerDegraded),
+            (Health::Unhealthy, EventType::ContainerUnhealthy),
+            (Health::Dead, EventType::ContainerDead),
+        ];
+        let (to, event) = ladder[self.dice.roll(ladder.len() as u64) as usize];
+        if to == row.health {
+            return Ok(());
+        }
+        let change = HealthChange {
+            id: row.id.clone(),
+            task_id: None,
+            from: row.health,
+            to,
+            event,
+            missed: 0,
+            message: "heard, or not".to_owned(),
+        };
+        self.store.apply_health(&self.fence, &[change], self.clock.now()).await.map(drop)
     }
 
     fn with_one_alive(&self, change: impl FnOnce(&mut parhelia_providers::fake::FakeSandbox)) {
@@ -350,9 +409,27 @@ impl Sim {
         let events = self.recent(i64::MAX).await.map_err(|e| e.to_string())?;
         self.heard_until = events.last().map_or(self.heard_until, |e| e.id);
         self.witness.hear(&events);
+        if self.dice.chance(4) {
+            let rows = self.registry().await?;
+            let now = self.clock.now();
+            self.remembered.push(Snapshot::take(&rows, self.heard_until, now, &self.prices));
+        }
         let rows = self.read_rows().await.map_err(|e| e.to_string())?;
         let now = self.clock.now();
         self.witness.check(&self.provider.world(), &rows, INSTANCE, self.listable_since, now)
+    }
+
+    async fn registry(&self) -> Result<Vec<parhelia_core::container::Container>, String> {
+        self.store.containers(&ContainerFilter::default()).await.map_err(|e| e.to_string())
+    }
+
+    /// The registry at every remembered moment is in the history.
+    async fn remember_all(&mut self) -> Result<(), String> {
+        self.heard_until = 0;
+        let events = self.recent(i64::MAX).await.map_err(|e| e.to_string())?;
+        let rows = self.registry().await?;
+        self.outcome.remembered = self.remembered.len() as u64;
+        self.remembered.iter().try_for_each(|then| then.compare(&rows, &events, &self.prices))
     }
 
     /// Every fault ends; within half an hour everything must be as it should be.
@@ -408,6 +485,19 @@ fn line(event: &Event) -> String {
         event.new_value.as_deref().unwrap_or("-"),
         event.message.as_deref().unwrap_or(""),
     )
+}
+
+fn price() -> Price {
+    Price {
+        provider: "fake".to_owned(),
+        effective_from: Timestamp::UNIX_EPOCH,
+        sandbox_hour: 0.5,
+        cpu_core_second: 0.000_1,
+        memory_gib_second: 0.0,
+        gpu_second: BTreeMap::new(),
+        default_cpu_cores: 1.0,
+        default_memory_mb: 0,
+    }
 }
 
 fn spec(id: parhelia_core::ids::ContainerId, instance: &str) -> SandboxSpec {

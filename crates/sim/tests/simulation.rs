@@ -7,6 +7,7 @@ fn no_invariant_breaks_in_a_few_worlds() {
     for seed in 1..=12 {
         let outcome = run(Settings { seed, hours: 2, failure_is_absence: false });
         assert_eq!(outcome.broken, None, "seed {seed}");
+        assert!(outcome.remembered > 10, "seed {seed}: {} moments", outcome.remembered);
         assert!(outcome.faults > 20, "seed {seed} was too peaceful: {} faults", outcome.faults);
     }
 }

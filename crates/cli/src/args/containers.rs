@@ -130,6 +130,10 @@ pub(crate) struct ListArgs {
     /// Follow them until Ctrl-C, like `containers watch`
     #[arg(short, long)]
     pub(crate) watch: bool,
+
+    /// As they were then: an age (1h) or a time; state, health, desired state and cost come from the history
+    #[arg(long, value_name = "TIME", value_parser = quantity::moment, conflicts_with = "watch")]
+    pub(crate) at: Option<Moment>,
 }
 
 #[derive(Debug, Args)]

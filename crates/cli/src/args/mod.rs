@@ -160,6 +160,26 @@ Examples:
     )]
     Events(EventsArgs),
 
+    /// Why something is as it is: the evidence, what it waits for, and who can change that
+    #[command(after_help = "\
+Examples:
+  parhelia why c-01k9                 a container, by a unique prefix of its id
+  parhelia why docker                 a provider
+  parhelia why tok-01k9 -o json       a token; tasks and instances have their why too")]
+    Why {
+        /// The id of a container, task, token, instance or provider, or a unique prefix of it
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+
+    /// Check the configuration, the store, the providers and the machine, each with the fix
+    #[command(after_help = "\
+Examples:
+  parhelia doctor                     this home and its server, if one runs; none is started
+  parhelia --url https://host:7717 doctor -o json
+It ends with 1 when something is wrong, and with 0 when there are only warnings.")]
+    Doctor,
+
     /// See whether records and reality are being compared, or compare them now
     Reconciler(ReconcilerArgs),
 

@@ -2,6 +2,7 @@
 
 mod cleanup;
 mod containers;
+mod doctor;
 mod events;
 mod instances;
 mod mcp;
@@ -11,6 +12,7 @@ mod settings;
 mod shell;
 mod tokens;
 mod wait;
+mod why;
 
 use crate::args::{
     Command, ConfigCommand, EventsCommand, InstancesCommand, ReconcilerCommand, TokensCommand,
@@ -46,6 +48,8 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
             settings::show(ctx, origin, changed)
         }
         Command::Mcp => mcp::run(ctx).await,
+        Command::Why { id } => why::run(ctx, &id).await,
+        Command::Doctor => doctor::run(ctx).await,
         Command::Info => server::info(ctx).await,
         Command::Version(args) => server::version(ctx, args).await,
         Command::Bench { dir, postgres, quick } => {

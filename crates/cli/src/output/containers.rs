@@ -99,8 +99,9 @@ pub(crate) fn totals(totals: &Totals) -> String {
     line
 }
 
-pub(crate) fn list(views: &[ContainerView], sums: &Totals, wide: bool) -> String {
-    format!("{}\n{}\n", table(views, wide), totals(sums))
+pub(crate) fn list(views: &[ContainerView], sums: &Totals, as_of: Option<Timestamp>, wide: bool) -> String {
+    let moment = as_of.map(|at| format!("As of {}. ", time_utc(at))).unwrap_or_default();
+    format!("{}\n{moment}{}\n", table(views, wide), totals(sums))
 }
 
 /// Orphans, and what is suspected of being one: seen at first sight, called so after the grace.

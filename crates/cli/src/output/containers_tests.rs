@@ -29,7 +29,7 @@ fn sums() -> Totals {
 #[test]
 fn the_seeds_list() {
     assert_eq!(
-        plain(&list(&fleet(), &sums(), false)),
+        plain(&list(&fleet(), &sums(), None, false)),
         "\
 ID          SANDBOX      STATE      HEALTH     TASK         AGE      COST
 c-abc123    sb-xyz789    running    healthy    ta-def456    2h 15m   $1.23

@@ -2,6 +2,7 @@
 //! The screens themselves are pure functions in the modules below.
 
 pub(crate) mod containers;
+pub(crate) mod doctor;
 pub(crate) mod events;
 #[cfg(test)]
 pub(crate) mod fixtures;
@@ -11,6 +12,7 @@ pub(crate) mod settings;
 pub(crate) mod table;
 pub(crate) mod text;
 pub(crate) mod tokens;
+pub(crate) mod why;
 
 use std::io::{self, IsTerminal, Write};
 

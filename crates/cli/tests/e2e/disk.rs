@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::harness::{Home, eventually, processes_with, text};
 
 /// A home on a file system of its own.
-struct Disk {
+pub(crate) struct Disk {
     home: Home,
     outside: tempfile::TempDir,
 }
@@ -26,7 +26,7 @@ impl Deref for Disk {
 }
 
 impl Disk {
-    fn new(megabytes: u32, config: &str) -> Self {
+    pub(crate) fn new(megabytes: u32, config: &str) -> Self {
         let home = Home::new();
         let size = format!("size={megabytes}m,mode=700");
         mount(&["-t", "tmpfs", "-o", &size, "tmpfs", home.path().to_str().unwrap()]);
@@ -44,7 +44,7 @@ impl Disk {
     }
 
     /// Takes every byte that is left.
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(self.filler()).unwrap();
         for size in [1 << 16, 4096, 512, 1] {
             while file.write_all(&vec![b'f'; size]).is_ok() {}
@@ -61,7 +61,7 @@ impl Disk {
     }
 }
 
-fn mount(args: &[&str]) {
+pub(crate) fn mount(args: &[&str]) {
     let done = Command::new("mount").args(args).status().unwrap();
     assert!(done.success(), "this test needs to mount a file system (mount {args:?}): run it as root");
 }

@@ -12,13 +12,19 @@ use serde_json::{Value, json};
 use crate::harness::{Home, Server, eventually, exchange, exchange_whole, text};
 
 /// A server with a TCP address, and the address.
-fn listening(home: &Home, args: &[&str]) -> (Server, String) {
+pub(crate) fn listening(home: &Home, args: &[&str]) -> (Server, String) {
     let server = home.up(&[&["--listen", "127.0.0.1:0"], args].concat());
     let (_, info) = home.api("GET", "/api/v1/server", None);
     (server, text(&info, "listen").to_owned())
 }
 
-fn call(address: &str, method: &str, path: &str, token: Option<&str>, body: Option<&str>) -> (u16, Value) {
+pub(crate) fn call(
+    address: &str,
+    method: &str,
+    path: &str,
+    token: Option<&str>,
+    body: Option<&str>,
+) -> (u16, Value) {
     let stream = TcpStream::connect(address).unwrap();
     let bearer = token.map(|t| format!("authorization: Bearer {t}"));
     let headers: Vec<&str> = bearer.iter().map(String::as_str).collect();
@@ -29,7 +35,7 @@ fn call(address: &str, method: &str, path: &str, token: Option<&str>, body: Opti
     (status, serde_json::from_str(&body).unwrap_or(Value::Null))
 }
 
-fn secret(home: &Home, subject: &str, role: &str, more: &[&str]) -> String {
+pub(crate) fn secret(home: &Home, subject: &str, role: &str, more: &[&str]) -> String {
     home.ok(&[&["tokens", "create", subject, "--role", role], more].concat()).trim().to_owned()
 }
 
@@ -63,7 +69,8 @@ fn a_token_of_each_role_is_held_against_each_route() {
         // A container that exists, so that a worker's is its own; of everything else one that does not, so that
         // nothing is really changed by those who may.
         let about = |id: &str| path.replace("{id}", id);
-        let of_container = path.starts_with("/api/v1/containers/{id}");
+        let roots = ["/api/v1/containers/{id}", "/api/v1/why/{id}"];
+        let of_container = roots.iter().any(|root| path.starts_with(root));
         let stranger = if of_container { other.as_str() } else { "c-none0000" };
         let ends = ["/stop", "/terminate", "/shutdown"].iter().any(|end| path.ends_with(end));
         for (role, token) in &tokens {

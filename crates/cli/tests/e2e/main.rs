@@ -9,10 +9,12 @@ mod harness;
 mod docker_engine;
 
 mod api_input;
+mod at;
 mod bench;
 mod cost;
 mod disk;
 mod docker;
+mod doctor;
 mod doors;
 mod failover;
 mod first_steps;
@@ -32,4 +34,5 @@ mod screens;
 mod server_life;
 mod stream;
 mod supervisor;
+mod why;
 mod wiring;

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{Action, Inspected, Observed, Plan, Tracked, View, Waiting, row};
 use crate::event::{EventType, NewEvent, Source};
+use crate::history::Recorded;
 use crate::sandbox::{Exit, Listing};
 use crate::state::{ContainerState, Desired, TerminationReason};
 use crate::time::{due_at, plus_seconds, seconds_between};
@@ -149,7 +150,8 @@ fn create_unconfirmed(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut
         let event = NewEvent::new(EventType::CreateLost, Source::Reconciler, message)
             .container(&row.id)
             .task(row.task_id.as_deref())
-            .change(row.state, ContainerState::Terminated);
+            .change(row.state, ContainerState::Terminated)
+            .recording(&Recorded::of(&observed, now));
         plan.actions.push(Action::CreateLost { id: row.id.clone(), observed, event });
     }
 }
@@ -187,7 +189,8 @@ fn close(row: &Tracked, reason: TerminationReason, message: &str, now: Timestamp
         .container(&row.id)
         .task(row.task_id.as_deref())
         .change(row.state, ContainerState::Terminated)
-        .details(json!({ "reason": reason }));
+        .details(json!({ "reason": reason }))
+        .recording(&Recorded::of(&observed, now));
     plan.counts.terminated += 1;
     plan.actions.push(Action::Record {
         id: row.id.clone(),

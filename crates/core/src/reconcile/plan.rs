@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{Action, Answer, Discovered, Observed, Plan, Tracked, View, Waiting, missing, row};
 use crate::event::{EventType, NewEvent, Source};
+use crate::history::Recorded;
 use crate::ids::ContainerId;
 use crate::sandbox::{Listing, Phase, Sandbox};
 use crate::state::{ContainerState, CostSource, Desired, TerminationReason};
@@ -163,11 +164,13 @@ fn discovered(
     .details(
         json!({ "sandbox_id": sandbox.sandbox_id, "task_id": sandbox.tags.task, "grace_until": expires }),
     );
+    let record = Recorded::of(&observed, now);
     plan.counts.suspected += 1;
-    let mut events = vec![suspected];
+    let mut events = vec![suspected.recording(&record)];
     if orphan {
         plan.counts.orphans += 1;
-        events.push(row::orphan_event(&sandbox.sandbox_id, sandbox.tags.task.as_deref(), "none"));
+        let orphaned = row::orphan_event(&sandbox.sandbox_id, sandbox.tags.task.as_deref(), "none");
+        events.push(orphaned.recording(&record));
     } else {
         plan.wake(expires);
     }

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::{Action, Observed, Plan, Tracked, View, missing, plan::grace_expiry, stop};
 use crate::event::{EventType, NewEvent, Source};
+use crate::history::Recorded;
 use crate::sandbox::{Exit, Phase, Sandbox};
 use crate::state::{ContainerState, CostSource, Desired, Health, TerminationReason};
 use crate::time::{human_age, plus_seconds, seconds_between};
@@ -127,8 +128,13 @@ fn alive(view: &View<'_>, row: &Tracked, sandbox: &Sandbox, identity: &str, now:
     if events.is_empty() && only_cost_grew(row, &next) {
         next.cost_accrued_usd = row.cost_accrued_usd;
     }
+    if events.is_empty() && counts_otherwise(row, &next) {
+        events.push(cost_corrected(row, &next, "Cost corrected: its rate, its start or the provider's bill"));
+    }
     if next != Observed::of(row) {
         let observed = next.clone();
+        let record = Recorded::of(&observed, now);
+        events.iter_mut().for_each(|event| event.record(&record));
         plan.actions.push(Action::Record { id: row.id.clone(), expect: row.state, observed, events });
     }
     if row.desired == Desired::Terminated {
@@ -271,13 +277,10 @@ pub(super) fn exited(
             "Cost corrected: it ended at {}, earlier than was counted",
             crate::time::to_text(ended_at)
         );
-        events.push(
-            NewEvent::new(EventType::CostCorrected, Source::Reconciler, message)
-                .container(&row.id)
-                .task(row.task_id.as_deref())
-                .change(row.cost_accrued_usd, next.cost_accrued_usd),
-        );
+        events.push(cost_corrected(row, &next, &message));
     }
+    let record = Recorded::of(&next, ended_at);
+    events.iter_mut().for_each(|event| event.record(&record));
     if next.state == ContainerState::Stopped {
         plan.busy = true;
         plan.wake(now);
@@ -350,6 +353,20 @@ fn price(view: &View<'_>, next: &mut Observed, reported: Option<f64>, until: Tim
             next.cost_source = CostSource::Estimated;
         }
     }
+}
+
+fn cost_corrected(row: &Tracked, next: &Observed, message: &str) -> NewEvent {
+    NewEvent::new(EventType::CostCorrected, Source::Reconciler, message)
+        .container(&row.id)
+        .task(row.task_id.as_deref())
+        .change(row.cost_accrued_usd, next.cost_accrued_usd)
+}
+
+/// Whether what it cost at any later moment can no longer be told from the events so far.
+fn counts_otherwise(row: &Tracked, next: &Observed) -> bool {
+    let billed = next.cost_source == CostSource::Reported && next.cost_accrued_usd != row.cost_accrued_usd;
+    let before = (row.cost_rate_per_hour, row.cost_source, row.started_at);
+    billed || before != (next.cost_rate_per_hour, next.cost_source, next.started_at)
 }
 
 fn only_cost_grew(row: &Tracked, next: &Observed) -> bool {

@@ -185,6 +185,22 @@ impl Provider for DockerProvider {
         logs::read(&self.inner, sandbox, offset, max_bytes).await
     }
 
+    async fn probe(&self) -> Result<String, ProviderError> {
+        let engine = &self.inner.engine;
+        let version = match engine.client().await?.version().await {
+            Ok(version) => version,
+            Err(error) => return Err(engine.failed(&error).await),
+        };
+        let listing = self.list().await?;
+        Ok(format!(
+            "engine {} (API {}) at {}, {} sandboxes",
+            version.version.as_deref().unwrap_or("of an unknown version"),
+            version.api_version.as_deref().unwrap_or("?"),
+            engine.address,
+            listing.sandboxes.len()
+        ))
+    }
+
     async fn changed(&self) {
         self.inner.hint.notified().await;
     }

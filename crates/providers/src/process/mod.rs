@@ -7,6 +7,7 @@
 
 pub(crate) mod control;
 mod create;
+mod evidence;
 pub mod host;
 pub mod jobdir;
 pub mod lock;
@@ -124,6 +125,21 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The protocol of every job under a home; unreadable ones are the reconciler's affair.
+pub fn protocols(home: &std::path::Path) -> std::io::Result<Vec<u32>> {
+    let jobs = jobs_dir(home);
+    let entries = match std::fs::read_dir(&jobs) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let spec = JobDir::at(entry?.path()).spec();
+        found.extend(jobdir::read_json::<jobdir::JobSpec>(&spec).ok().flatten().map(|spec| spec.protocol));
+    }
+    Ok(found)
+}
+
 /// The provider's own id is the job's; nothing else may become part of a path.
 fn job_of(sandbox: &SandboxRef) -> Result<Uuid, ProviderError> {
     match &sandbox.sandbox_id {
@@ -208,6 +224,11 @@ impl Provider for ProcessProvider {
 
     async fn changed(&self) {
         self.inner.watches.changed().await;
+    }
+
+    async fn evidence(&self, sandbox: &SandboxRef) -> Vec<(String, String)> {
+        let Ok(job) = job_of(sandbox) else { return Vec::new() };
+        blocking(&self.inner, |_| (), move |inner| Ok(evidence::of(inner, job))).await.unwrap_or_default()
     }
 
     fn take_quarantined(&self) -> Vec<String> {

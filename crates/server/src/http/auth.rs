@@ -158,7 +158,8 @@ fn bearer(request: &Request) -> Option<&str> {
 
 /// The container that a path is about.
 fn named_container(path: &str) -> Option<&str> {
-    path.strip_prefix("/api/v1/containers/")?.split('/').next().filter(|id| !id.is_empty())
+    let about = ["/api/v1/containers/", "/api/v1/why/"].iter().find_map(|root| path.strip_prefix(root));
+    about?.split('/').next().filter(|id| !id.is_empty())
 }
 
 #[cfg(test)]
@@ -168,6 +169,7 @@ mod tests {
     #[test]
     fn a_path_names_its_container() {
         assert_eq!(named_container("/api/v1/containers/c-01/heartbeats"), Some("c-01"));
+        assert_eq!(named_container("/api/v1/why/c-01"), Some("c-01"));
         assert_eq!(named_container("/api/v1/containers"), None);
         assert_eq!(named_container("/api/v1/heartbeats"), None);
     }

@@ -26,7 +26,9 @@ pub use listen::{Limits, Listener, serve};
 pub use problem::Fault;
 pub use routes::ACCESS;
 
-use self::handlers::{containers, events, heartbeats, instances, mcp, reconciler, server, stream, tokens};
+use self::handlers::{
+    containers, events, heartbeats, instances, mcp, reconciler, server, stream, tokens, why,
+};
 use self::routes::Routes;
 use crate::relay::Hub;
 use crate::service::Service;
@@ -77,6 +79,8 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Operator, routes!(reconciler::reconcile_now))
         .add(Access::Viewer, routes!(instances::instances))
         .add(Access::Admin, routes!(instances::adopt))
+        .add(Access::ViewerOrOwn, routes!(why::why))
+        .add(Access::Viewer, routes!(server::doctor))
         .add(Access::Viewer, routes!(server::server))
         .add(Access::Admin, routes!(server::shutdown))
         .add(Access::Admin, routes!(tokens::tokens))

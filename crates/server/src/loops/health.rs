@@ -61,6 +61,12 @@ impl Observer {
         }
     }
 
+    /// How long this process has not heard it; `None` when it never listened for it.
+    pub fn silent_seconds(&self, id: &ContainerId) -> Option<f64> {
+        let ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
+        ears.get(id).map(|ear| self.clock.monotonic().saturating_sub(ear.at).as_secs_f64())
+    }
+
     /// A heartbeat has become durable.
     pub fn heard(&self, ids: impl Iterator<Item = ContainerId>, received_at: Timestamp) {
         let at = self.clock.monotonic();

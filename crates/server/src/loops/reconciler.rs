@@ -12,6 +12,7 @@ use parhelia_core::Timestamp;
 use parhelia_core::access::{Role, Token};
 use parhelia_core::cost::Prices;
 use parhelia_core::event::{EventType, NewEvent, Source};
+use parhelia_core::history::Recorded;
 use parhelia_core::ids::ContainerId;
 use parhelia_core::reconcile::{Action, Answer, Inspected, Observed, Plan, Tracked, View, plan, removals};
 use parhelia_core::sandbox::{Inspection, Phase, Sandbox};
@@ -315,7 +316,8 @@ impl Reconciler {
                     .container(&row.id)
                     .task(row.task_id.as_deref())
                     .change(row.state, ContainerState::Terminated)
-                    .details(json!({ "attempt": attempt, "provider": self.provider.name() }));
+                    .details(json!({ "attempt": attempt, "provider": self.provider.name() }))
+                    .recording(&Recorded::of(&observed, now));
                 store.observe(fence, &row.id, row.state, &observed, vec![event], now).await
             }
             Ok(Err(CreateError::Unknown(why))) => {
@@ -368,9 +370,12 @@ impl Reconciler {
             .container(&successor_id)
             .task(lost.task_id.as_deref())
             .change("none", ContainerState::Created)
-            .details(json!({ "successor_of": id }));
+            .details(json!({ "successor_of": id }))
+            .recording(&Recorded::intent(lost.cost_rate_per_hour, now));
         let mut event = event.clone();
-        event.details = json!({ "successor": successor_id });
+        if let Some(details) = event.details.as_object_mut() {
+            details.insert("successor".to_owned(), json!(successor_id));
+        }
         store
             .create_lost(fence, id, ContainerState::Created, observed, event, successor, vec![created], now)
             .await

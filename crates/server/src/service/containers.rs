@@ -6,6 +6,7 @@ use parhelia_core::Timestamp;
 use parhelia_core::api::{ContainerList, ContainerView, RunRequest, StatsView, StopRequest, Totals};
 use parhelia_core::container::Container;
 use parhelia_core::event::{EventType, NewEvent, Source};
+use parhelia_core::history::Recorded;
 use parhelia_core::ids::ContainerId;
 use parhelia_core::sandbox::{Resources, SandboxSpec, Surroundings};
 use parhelia_core::state::{ContainerState, CostSource, Health, TerminationReason};
@@ -73,7 +74,8 @@ impl Service {
             .container(&id)
             .task(spec.task_id.as_deref())
             .change("none", ContainerState::Created)
-            .details(json!({ "by": caller.subject, "provider": provider }));
+            .details(json!({ "by": caller.subject, "provider": provider }))
+            .recording(&Recorded::intent(Some(rate), now));
         let row = NewContainer {
             keep: request.keep,
             cost_rate_per_hour: Some(rate),
@@ -158,7 +160,7 @@ impl Service {
         let start = end.saturating_sub(query.limit.unwrap_or(usize::MAX));
         let mut containers: Vec<_> = views.into_iter().take(end).skip(start).collect();
         self.title(&mut containers).await?;
-        Ok(ContainerList { containers, totals })
+        Ok(ContainerList { containers, totals, as_of: None })
     }
 
     async fn title(&self, views: &mut [ContainerView]) -> Result<(), ServiceError> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use parhelia_core::Timestamp;
 use parhelia_core::api::{AdoptReport, ForeignView, InstanceList, InstanceView};
 use parhelia_core::event::{EventType, NewEvent, Source};
+use parhelia_core::history::Recorded;
 use parhelia_core::ids::ContainerId;
 use parhelia_core::state::{ContainerState, CostSource};
 use parhelia_core::time::seconds_between;
@@ -44,7 +45,7 @@ impl Service {
         Ok(InstanceList { instances })
     }
 
-    fn foreign_view(&self, foreign: &Foreign) -> ForeignView {
+    pub(super) fn foreign_view(&self, foreign: &Foreign) -> ForeignView {
         let now = self.clock.now();
         let born = foreign.created_at.unwrap_or(foreign.first_seen_at);
         let started = foreign.started_at.unwrap_or(born);
@@ -98,7 +99,13 @@ impl Service {
             )
             .container(&id)
             .task(sandbox.task_id.as_deref())
-            .change("foreign", ContainerState::Running);
+            .change("foreign", ContainerState::Running)
+            .recording(&Recorded {
+                sandbox_id: Some(sandbox.sandbox_id.clone()),
+                started_at: Some(started),
+                cost_usd: cost,
+                ..Recorded::intent(Some(rate), now)
+            });
             rows.push((adopted(id.clone(), sandbox, cost, rate, now), vec![event]));
             ids.push(id);
         }

@@ -11,8 +11,10 @@ mod events;
 mod heartbeats;
 mod instances;
 mod overview;
+mod past;
 mod reconciler;
 mod validate;
+mod why;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

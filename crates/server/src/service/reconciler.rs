@@ -13,16 +13,7 @@ impl Service {
     pub async fn reconciler_status(&self) -> Result<ReconcilerStatus, ServiceError> {
         let mut providers = Vec::with_capacity(self.providers.len());
         for name in self.providers.keys() {
-            let memory = self.store.provider_memory(name).await?;
-            let last_cycle = self.store.last_cycle(name).await?.map(cycle_view);
-            providers.push(ProviderStatus {
-                name: name.clone(),
-                identity: memory.identity,
-                unreachable_since: memory.unreachable_since,
-                breaker_since: memory.breaker_since,
-                breaker_agreed: memory.breaker_agreed,
-                last_cycle,
-            });
+            providers.push(self.provider_status(name).await?);
         }
         let cycles = || providers.iter().filter_map(|p| p.last_cycle.as_ref());
         let settings = &self.config.reconciler;
@@ -34,6 +25,18 @@ impl Service {
             auto_terminate_orphans: settings.auto_terminate_orphans,
             auto_terminate_stale: settings.auto_terminate_stale,
             providers,
+        })
+    }
+
+    pub(super) async fn provider_status(&self, name: &str) -> Result<ProviderStatus, ServiceError> {
+        let memory = self.store.provider_memory(name).await?;
+        Ok(ProviderStatus {
+            name: name.to_owned(),
+            identity: memory.identity,
+            unreachable_since: memory.unreachable_since,
+            breaker_since: memory.breaker_since,
+            breaker_agreed: memory.breaker_agreed,
+            last_cycle: self.store.last_cycle(name).await?.map(cycle_view),
         })
     }
 
@@ -81,7 +84,7 @@ impl Service {
     }
 }
 
-fn cycle_view(cycle: Cycle) -> CycleView {
+pub(super) fn cycle_view(cycle: Cycle) -> CycleView {
     let counts = cycle.counts;
     CycleView {
         id: cycle.id,

@@ -37,7 +37,7 @@ use run::{Done, Failure, Session, unreachable};
 
 pub use address::{Messages, check_url, is_url, redacted};
 pub use leader::{Seat, Seated};
-pub use open::MIGRATIONS;
+pub use open::{MIGRATIONS, reach};
 
 /// Connections for scripts and questions.
 const POOL: usize = 12;

@@ -43,6 +43,17 @@ pub(super) async fn open(address: &Address) -> Result<i64> {
     result
 }
 
+/// Connects and judges, and changes nothing: a sentence for people, without the address's password.
+pub async fn reach(url: &str) -> Result<String> {
+    let address = Address::parse(url)?;
+    let (client, messages) = address.connect().await.map_err(|e| unreachable(&e, &address))?;
+    let driver = tokio::spawn(super::drive(messages));
+    let judged = judge(&client, &address).await;
+    drop(client);
+    let _ = driver.await;
+    judged.map(|version| format!("{address} answers, schema {version} of {}", MIGRATIONS.len()))
+}
+
 fn told(error: tokio_postgres::Error) -> StoreError {
     meaning(error, "open", "migrate")
 }

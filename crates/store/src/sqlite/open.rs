@@ -58,6 +58,27 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection> {
     Ok(connection)
 }
 
+/// What a look from outside finds of a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Examined {
+    pub sqlite: &'static str,
+    pub journal_mode: String,
+    pub version: i64,
+    /// The newest version that this program knows.
+    pub known: i64,
+}
+
+/// Looks at a database without changing anything, whether or not a server has it open.
+pub fn examine(path: &Path) -> Result<Examined> {
+    usable(path)?;
+    let connection = if has_log(path) { reader(path)? } else { look_only(path)? };
+    let version = judge(&connection, path)?;
+    let journal_mode = connection
+        .pragma_query_value(None, "journal_mode", |row| row.get(0))
+        .map_err(|e| unreadable(e, path))?;
+    Ok(Examined { sqlite: rusqlite::version(), journal_mode, version, known: MIGRATIONS.len() as i64 })
+}
+
 /// A read-only connection beside the writer.
 pub(super) fn reader(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

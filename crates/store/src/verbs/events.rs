@@ -67,6 +67,17 @@ impl Store {
         Ok(self.query_one(&sql::FIRST_EVENT, vec![], |c| c.int()).await?.unwrap_or(0))
     }
 
+    /// The id of the last event that is not later than `at` (0: none), and when the oldest one kept happened.
+    pub async fn history_end(&self, at: Timestamp) -> Result<(i64, Option<Timestamp>)> {
+        let end = self.query_one(&sql::HISTORY_END, params![at], |c| Ok((c.int()?, c.time_opt()?))).await?;
+        Ok(end.unwrap_or_default())
+    }
+
+    /// The events of containers with ids above `after` and up to `last`, in order, a page of them.
+    pub async fn history_page(&self, after: i64, last: i64, limit: i64) -> Result<Vec<Event>> {
+        self.query(&sql::HISTORY_PAGE, params![after, last, limit], row::event).await
+    }
+
     /// Where the tail ends now; 0 when nothing has happened.
     pub async fn last_event_id(&self) -> Result<i64> {
         Ok(self.query_one(&sql::LAST_EVENT, vec![], |c| c.int()).await?.unwrap_or(0))

@@ -80,6 +80,12 @@ impl Store {
         self.write(script).await.map(drop)
     }
 
+    /// What time it is by the database's own clock; `None` when it answers in no form that is known.
+    pub async fn database_time(&self) -> Result<Option<Timestamp>> {
+        let text = self.query_one(&sql::DATABASE_TIME, vec![], |c| c.text()).await?;
+        Ok(text.and_then(|text| text.parse().or_else(|_| format!("{text}Z").parse()).ok()))
+    }
+
     pub async fn leadership(&self) -> Result<Option<Leadership>> {
         self.query_one(&sql::LEADERSHIP, vec![], row::leadership).await
     }

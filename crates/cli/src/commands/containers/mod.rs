@@ -90,7 +90,7 @@ async fn fetch(
             containers.sort_by(|a, b| {
                 (a.record.created_at, &a.record.id).cmp(&(b.record.created_at, &b.record.id))
             });
-            return Ok(ContainerList { containers, totals: totals.clone() });
+            return Ok(ContainerList { containers, totals: totals.clone(), as_of: page.as_of });
         }
     }
 }
@@ -99,15 +99,20 @@ async fn list(ctx: &Context, args: ListArgs) -> Result<()> {
     if args.watch {
         return watch::run(ctx, &args.filter, watch::INTERVAL, None).await;
     }
-    let found = fetch(&ctx.client()?, &query_of(&args.filter), args.limit).await?;
-    let ContainerList { containers, totals } = &found;
+    let mut query = query_of(&args.filter);
+    // Once, so that every page is about the same moment.
+    query.extend(args.at.map(|at| ("at", at.resolve(ctx.now()).to_string())));
+    let found = fetch(&ctx.client()?, &query, args.limit).await?;
+    let ContainerList { containers, totals, as_of } = &found;
     let foreign = totals.foreign > 0;
     ctx.out.list(containers, id_of, || match (containers.is_empty(), foreign) {
         (true, true) => output::containers::totals(totals) + "\n",
         (true, false) => String::new(),
-        _ => output::containers::list(containers, totals, ctx.out.is_wide()),
+        _ => output::containers::list(containers, totals, *as_of, ctx.out.is_wide()),
     })?;
-    if containers.is_empty() {
+    if let (true, Some(at)) = (containers.is_empty(), as_of) {
+        ctx.out.hint(&format!("No containers match as of {}.", output::text::time_utc(*at)));
+    } else if containers.is_empty() {
         ctx.out.hint(nothing(&args.filter));
     } else if (containers.len() as i64) < totals.total {
         ctx.out.hint(&format!("Showing {} of {}; see --limit.", containers.len(), totals.total));

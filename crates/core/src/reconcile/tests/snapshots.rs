@@ -1700,7 +1700,7 @@ fn a_reported_cost_is_the_providers_word() {
         sandbox sb-1 c-aaaa running reported=9.99
     ";
     assert_snapshot!(planned(world), @"
-    record c-aaaa running -> running []
+    record c-aaaa running -> running [cost_corrected]
       cost 3.60 -> 9.99 reported
     ");
 }

@@ -11,7 +11,7 @@ use parhelia_core::api::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, App, Ask, Body, Fault, Who, repeated, wait, words};
+use super::{Answer, App, Ask, Body, Fault, Who, moment, repeated, wait, words};
 use crate::service::ListQuery;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -36,6 +36,8 @@ pub(in crate::http) struct ContainersAsk {
     #[serde(default)]
     #[param(required = false)]
     offset: usize,
+    /// The registry as it was at this moment, rebuilt from the history.
+    at: Option<String>,
 }
 
 /// The containers, with their totals.
@@ -67,7 +69,10 @@ pub(in crate::http) async fn containers(State(app): State<App>, uri: Uri) -> Ans
         limit: ask.limit,
         offset: ask.offset,
     };
-    Ok(Json(app.service.containers(query).await?))
+    Ok(Json(match moment("at", ask.at.as_deref())? {
+        Some(at) => app.service.containers_at(query, at).await?,
+        None => app.service.containers(query).await?,
+    }))
 }
 
 /// Asks for a container. The intent is recorded; the reconciler makes it real.

@@ -9,6 +9,7 @@ pub(super) mod reconciler;
 pub(super) mod server;
 pub(super) mod stream;
 pub(super) mod tokens;
+pub(super) mod why;
 
 use axum::{Extension, Json};
 

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use parhelia_core::api::{Problem, ServerInfo};
+use parhelia_core::doctor::DoctorReport;
 
 use super::{App, Fault};
 
@@ -12,6 +13,13 @@ use super::{App, Fault};
 #[utoipa::path(get, path = "/api/v1/server", tag = "server", responses((status = 200, body = ServerInfo)))]
 pub(in crate::http) async fn server(State(app): State<App>) -> Json<ServerInfo> {
     Json(app.server_info())
+}
+
+/// Whether this server's surroundings are as they should be: store, providers, disk, clock, doors, limits. Each is
+/// tried now, side by side, for a few seconds at most.
+#[utoipa::path(get, path = "/api/v1/doctor", tag = "server", responses((status = 200, body = DoctorReport)))]
+pub(in crate::http) async fn doctor(State(app): State<App>) -> Json<DoctorReport> {
+    Json(app.service.doctor(&app.info).await)
 }
 
 /// Ends the server; the sandboxes go on.
