@@ -15,7 +15,7 @@ pub enum Breakage {
     BlindRetry,
     /// The listing is filtered by instance wrongly: sandboxes of others seem to be ours.
     EverythingIsOurs,
-    /// The listing leaves out what the provider has shown last.
+    /// The listing leaves out what was started by hand.
     HalfBlind,
     /// A request to stop is taken and forgotten.
     StopIsForgotten,

@@ -11,6 +11,9 @@ use parhelia_server::service::Caller;
 use crate::interrupt::Work;
 use crate::world::{FOREIGN, HOME_ENGINE, INSTANCE, OTHER_ENGINE, Sim};
 
+/// The command of what was started by hand.
+pub(crate) const STRAY: &str = "stray";
+
 impl Sim {
     pub(crate) fn weather_turns(&mut self) {
         let now = self.now();
@@ -165,7 +168,7 @@ impl Sim {
             session_id: None,
             name: None,
             image: None,
-            command: vec!["work".into()],
+            command: vec![STRAY.into()],
             env: Default::default(),
             workdir: None,
             labels: Default::default(),
@@ -226,12 +229,18 @@ impl Sim {
         self.set_engine(if home { OTHER_ENGINE } else { HOME_ENGINE });
     }
 
+    /// Whatever is under way at the former engine ends with it: a call is not answered half by one engine and
+    /// half by another.
     fn set_engine(&mut self, identity: &str) {
         let mut world = self.world.provider.world();
-        if world.identity != identity {
-            world.identity = identity.to_owned();
-            drop(world);
-            self.listable_since = None;
+        if world.identity == identity {
+            return;
+        }
+        world.identity = identity.to_owned();
+        drop(world);
+        self.listable_since = None;
+        for server in self.server.iter_mut().chain(&mut self.sleepers) {
+            server.under_way = None;
         }
     }
 

@@ -11,7 +11,6 @@ use parhelia_core::event::{Event, EventType, Source};
 use parhelia_core::ids::ContainerId;
 use parhelia_core::reconcile::Tracked;
 use parhelia_core::state::{ContainerState, Desired, Health};
-use parhelia_core::time::seconds_between;
 use parhelia_providers::fake::{FakeSandbox, World};
 
 /// Seen within this long after the provider can be listed.
@@ -208,9 +207,10 @@ impl Witness {
             let row = self.row_of(&sandbox.sandbox_id);
             let seen = row.is_some_and(|row| row.state.is_active());
             let (false, Some(listable)) = (seen, now.listable_since) else { continue };
-            let visible_in = seconds_between(now.wall, sandbox.visible_at).max(0.0);
-            let since = *self.unseen_since.get(&sandbox.sandbox_id).unwrap_or(&now.at);
-            let since = since.max(listable).max(now.at + Duration::from_secs_f64(visible_in));
+            // A late arrival is looked for from when it is there.
+            let arrived = sandbox.visible_at <= now.wall;
+            let since = self.unseen_since.get(&sandbox.sandbox_id).filter(|_| arrived).unwrap_or(&now.at);
+            let since = (*since).max(listable);
             if now.at.saturating_sub(since) > UNSEEN {
                 let age = now.at.saturating_sub(since).as_secs();
                 let state = row.map(|row| row.state);

@@ -6,6 +6,7 @@ use parhelia_providers::fake::FakeProvider;
 use parhelia_providers::{Capabilities, CreateError, LogChunk, Provider, ProviderError, SandboxRef};
 
 use crate::breakage::Breakage;
+use crate::happenings::STRAY;
 use crate::interrupt::breath;
 
 #[derive(Debug)]
@@ -42,7 +43,9 @@ impl Provider for Remote {
             (Ok(listing), Some(Breakage::EverythingIsOurs)) => {
                 listing.sandboxes.iter_mut().for_each(|s| s.tags.instance = self.instance.to_owned());
             }
-            (Ok(listing), Some(Breakage::HalfBlind)) => drop(listing.sandboxes.pop()),
+            (Ok(listing), Some(Breakage::HalfBlind)) => {
+                listing.sandboxes.retain(|s| s.command != [STRAY]);
+            }
             _ => {}
         }
         answer

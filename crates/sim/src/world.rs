@@ -73,7 +73,7 @@ pub(crate) struct Sim {
     /// When the next server comes, while there is none.
     restart_at: Duration,
     /// Servers that were replaced while they slept: their writes must be refused.
-    sleepers: Vec<Server>,
+    pub(crate) sleepers: Vec<Server>,
     /// What the last server had heard; no real one gets that.
     former: Option<Arc<Observer>>,
     pub(crate) witness: Witness,
@@ -202,9 +202,11 @@ impl Sim {
                 break;
             }
             self.outcome.steps += 1;
-            let done = match self.step().await {
-                Ok(()) => self.check().await,
-                Err(e) => Err(e),
+            let step = self.step().await;
+            let done = match (self.world.ledger.take_usurped(), step) {
+                (Some(usurped), _) => Err(usurped),
+                (None, Ok(())) => self.check().await,
+                (None, Err(e)) => Err(e),
             };
             if let Err(e) = done {
                 self.fail(e).await;
@@ -237,6 +239,11 @@ impl Sim {
         } else if now >= self.weather_until || (now >= self.end && !self.healing) {
             self.mark(1);
             self.healing |= now >= self.end;
+            if self.healing {
+                self.restart_at = self.restart_at.min(now);
+                let asleep = self.server.iter_mut().filter_map(|server| server.asleep_until.as_mut());
+                asleep.for_each(|until| *until = now);
+            }
             self.weather_turns();
         } else if let Some(late) = self.sleepers.iter().position(|s| s.asleep_until.is_some_and(|t| now >= t)) {
             self.mark(2);
@@ -524,9 +531,6 @@ impl Sim {
     }
 
     async fn check(&mut self) -> Result<(), String> {
-        if let Some(usurped) = self.world.ledger.take_usurped() {
-            return Err(usurped);
-        }
         let moment = self.conditions();
         if self.world.ledger.take_changed() {
             self.read(&moment).await?;
@@ -567,15 +571,25 @@ impl Sim {
     }
 
     async fn fail(&mut self, what: String) {
+        let mut told = format!("after {:.2}h: {what}\n", self.now().as_secs_f64() / 3600.0);
+        told += &format!("{:?}\n", self.world.provider.world().faults);
+        // Whom it is about, if it names somebody: its whole history.
+        let named = what.split(|c: char| !c.is_alphanumeric() && c != '-').find(|word| word.starts_with("c-"));
+        if let Some(id) = named {
+            let id = Some(id.to_owned());
+            let filter = EventFilter { container_id: id, limit: Some(100), ..EventFilter::default() };
+            let events = self.store.events(&filter).await.unwrap_or_default();
+            told += &format!("its events:\n{}\n", lines(&events));
+        }
         let filter = EventFilter { limit: Some(25), newest_first: true, ..EventFilter::default() };
         let mut last = self.store.events(&filter).await.unwrap_or_default();
         last.reverse();
-        let events: Vec<String> = last.iter().map(line).collect();
-        let faults = self.world.provider.world().faults;
-        let hours = self.now().as_secs_f64() / 3600.0;
-        self.outcome.broken =
-            Some(format!("after {hours:.2}h: {what}\n{faults:?}\nthe last events:\n{}", events.join("\n")));
+        self.outcome.broken = Some(format!("{told}the last events:\n{}", lines(&last)));
     }
+}
+
+fn lines(events: &[Event]) -> String {
+    events.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn line(event: &Event) -> String {
