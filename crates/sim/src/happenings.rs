@@ -41,7 +41,11 @@ impl Sim {
 
     pub(crate) fn happen(&mut self) {
         self.schedule_happening();
-        if self.stormy { self.in_a_storm() } else { self.in_the_calm() }
+        if self.stormy {
+            self.in_a_storm()
+        } else {
+            self.in_the_calm()
+        }
         // Hints come at random; the timer comes for certain.
         if self.world.dice.chance(40) {
             let now = self.now();
@@ -67,7 +71,7 @@ impl Sim {
 
     fn in_a_storm(&mut self) {
         match self.world.dice.roll(100) {
-            0..22 if self.alive() < 3 * self.fleet => self.want_one(),
+            0..22 if self.alive() < self.fleet + 4 => self.want_one(),
             22..32 => self.unwant_one(),
             32..40 => self.one_exits(),
             40..43 => self.one_vanishes(),

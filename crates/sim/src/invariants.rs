@@ -117,10 +117,9 @@ impl Witness {
     /// what somebody may still ask for by name.
     pub(crate) fn forget(&mut self, world: &mut World, before: Timestamp) {
         let count = world.sandboxes.len();
-        let asked_for = |s: &FakeSandbox| self.rows.get(&s.tags.container).is_some_and(|r| r.state.is_active());
-        world
-            .sandboxes
-            .retain(|s| asked_for(s) || (!s.removed && s.ended_at.is_none_or(|at| at > before)));
+        let asked_for =
+            |s: &FakeSandbox| self.rows.get(&s.tags.container).is_some_and(|r| r.state.is_active());
+        world.sandboxes.retain(|s| asked_for(s) || (!s.removed && s.ended_at.is_none_or(|at| at > before)));
         self.forgotten += count - world.sandboxes.len();
         let there: HashSet<&str> = world.sandboxes.iter().map(|s| s.sandbox_id.as_str()).collect();
         self.rows.retain(|_, row| {
@@ -283,9 +282,10 @@ impl Witness {
             // What another engine has cannot be settled while that engine is away.
             let elsewhere = row.provider_identity.as_ref().is_some_and(|i| *i != world.identity);
             let over = row.state == ContainerState::Terminated;
-            let alive = row.sandbox_id.as_ref().is_some_and(|id| {
-                living(world).any(|s| s.sandbox_id == *id && s.visible_at <= now.wall)
-            });
+            let alive = row
+                .sandbox_id
+                .as_ref()
+                .is_some_and(|id| living(world).any(|s| s.sandbox_id == *id && s.visible_at <= now.wall));
             let unended = row.desired == Desired::Terminated && !over;
             if elsewhere || (alive != over && !unended) {
                 if !self.wrong_since.is_empty() {

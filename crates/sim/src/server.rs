@@ -101,11 +101,8 @@ impl Server {
             entropy: dice.clone(),
             observer: observer.unwrap_or_else(|| Arc::new(Observer::new(clock.clone()))),
         };
-        let remote = Remote {
-            inner: world.provider.clone(),
-            instance: world.instance,
-            breakage: world.breakage,
-        };
+        let remote =
+            Remote { inner: world.provider.clone(), instance: world.instance, breakage: world.breakage };
         let reconciler = Arc::new(Reconciler::new(context.clone(), Arc::new(remote)));
         let (requests, _) = driver::requests();
         let handle = ProviderHandle { provider: reconciler.provider().clone(), requests, shared: true };

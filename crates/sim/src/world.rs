@@ -130,7 +130,7 @@ fn config(dice: &Dice) -> Config {
     config.reconciler.stale_threshold_seconds = stale;
     config.health.dead_after_seconds = dead;
     config.health.resumption_window_seconds = resumption;
-    config.health.check_interval_seconds = dice.pick(&[10, 20, 30]).copied().unwrap_or(10);
+    config.health.check_interval_seconds = dice.pick(&[10, 30, 30]).copied().unwrap_or(10);
     config.health.heartbeat_interval_seconds = dice.pick(&[30, 60, 60]).copied().unwrap_or(30);
     config.retention.raw_heartbeat_hours = 1;
     config.retention.cycle_hours = 1;
@@ -245,7 +245,8 @@ impl Sim {
                 asleep.for_each(|until| *until = now);
             }
             self.weather_turns();
-        } else if let Some(late) = self.sleepers.iter().position(|s| s.asleep_until.is_some_and(|t| now >= t)) {
+        } else if let Some(late) = self.sleepers.iter().position(|s| s.asleep_until.is_some_and(|t| now >= t))
+        {
             self.mark(2);
             let server = self.sleepers.swap_remove(late);
             self.wakes_too_late(server).await?;
@@ -289,8 +290,7 @@ impl Sim {
             self.server = Some(server);
         } else if now >= server.next_health {
             self.mark(5);
-            server.next_health =
-                now + Duration::from_secs(self.world.config.health.check_interval_seconds);
+            server.next_health = now + Duration::from_secs(self.world.config.health.check_interval_seconds);
             let work = server.health_pass();
             self.server = Some(server);
             match self.ask(work) {
@@ -300,8 +300,7 @@ impl Sim {
             }
         } else if now >= server.next_retention {
             self.mark(6);
-            server.next_retention =
-                now + Duration::from_secs(self.world.config.retention.interval_seconds);
+            server.next_retention = now + Duration::from_secs(self.world.config.retention.interval_seconds);
             let work = server.retention_pass();
             self.server = Some(server);
             if let Some(Err(e)) = self.ask(work) {
@@ -326,7 +325,8 @@ impl Sim {
                 }
             }
             Progress::Waiting => {
-                server.next_pass = now + Duration::from_secs(self.world.config.reconciler.provider_timeout_seconds);
+                server.next_pass =
+                    now + Duration::from_secs(self.world.config.reconciler.provider_timeout_seconds);
                 self.server = Some(server);
             }
             Progress::OutOfBreath => match self.world.dice.roll(4) {
@@ -403,9 +403,9 @@ impl Sim {
             server.asleep_until = Some(now + dice.seconds(1, 1200));
             self.server = Some(server);
         } else {
-            server.asleep_until = Some(now + dice.seconds(5, 1800));
             self.outcome.replaced += 1;
             self.restart_at = now + dice.seconds(1, 20);
+            server.asleep_until = Some(self.restart_at + dice.seconds(1, 1800));
             self.former = Some(server.observer().clone());
             self.sleepers.push(server);
         }
@@ -543,11 +543,8 @@ impl Sim {
 
     /// New events, and the rows as they are now. Those that are no longer active are read one last time.
     async fn read(&mut self, moment: &Moment) -> Result<(), String> {
-        let tail = EventFilter {
-            after_id: Some(self.heard_until),
-            limit: Some(i64::MAX),
-            ..EventFilter::default()
-        };
+        let tail =
+            EventFilter { after_id: Some(self.heard_until), limit: Some(i64::MAX), ..EventFilter::default() };
         let events = self.store.events(&tail).await.map_err(|e| e.to_string())?;
         for event in &events {
             line(event).hash(&mut self.trace);
@@ -574,7 +571,8 @@ impl Sim {
         let mut told = format!("after {:.2}h: {what}\n", self.now().as_secs_f64() / 3600.0);
         told += &format!("{:?}\n", self.world.provider.world().faults);
         // Whom it is about, if it names somebody: its whole history.
-        let named = what.split(|c: char| !c.is_alphanumeric() && c != '-').find(|word| word.starts_with("c-"));
+        let named =
+            what.split(|c: char| !c.is_alphanumeric() && c != '-').find(|word| word.starts_with("c-"));
         if let Some(id) = named {
             let id = Some(id.to_owned());
             let filter = EventFilter { container_id: id, limit: Some(100), ..EventFilter::default() };
