@@ -59,8 +59,9 @@ impl Provider for Remote {
         }
     }
 
+    /// No breath before it: whoever sleeps on its way out arrives late, and that has a fault of its own. The claim
+    /// has taken one.
     async fn create(&self, spec: &SandboxSpec) -> Result<Sandbox, CreateError> {
-        breath().await;
         let mut made = self.inner.create(spec).await;
         if matches!(made, Err(CreateError::Unknown(_))) && self.breaks(Breakage::BlindRetry) {
             made = self.inner.create(spec).await;

@@ -38,12 +38,17 @@ fn a_seed_replays_exactly() {
 }
 
 /// Every invariant can fail: a contract is broken at the edge of the real code, and the simulation says which.
+/// One breach shows itself in several ways; one of the first worlds shows this one.
 #[track_caller]
 fn is_caught(breakage: Breakage, words: &str) {
-    let campaign = Campaign { from: 1, worlds: 20, hours: HOURS, breakage: Some(breakage) };
-    let tally = campaign.run(threads(), |_| {});
-    let broken = tally.total.broken.unwrap_or_default();
-    assert!(broken.contains(words), "{breakage:?} was not caught: {broken}");
+    let mut told = Vec::new();
+    for seed in 1..=20 {
+        told.extend(run(Settings { seed, hours: HOURS, breakage: Some(breakage) }).broken);
+        if told.last().is_some_and(|last| last.contains(words)) {
+            return;
+        }
+    }
+    panic!("{breakage:?} was not caught: {told:?}");
 }
 
 #[test]
