@@ -9,5 +9,8 @@ export PARHELIA_SOAK_FAILOVERS="${PARHELIA_SOAK_FAILOVERS:-200}"
 export PARHELIA_SOAK_SANDBOXES="${PARHELIA_SOAK_SANDBOXES:-200}"
 export PROPTEST_CASES="${PROPTEST_CASES:-20000}"
 cargo build --locked --workspace
-cargo test --locked --workspace --no-fail-fast
-cargo run --locked --release -p parhelia-sim -- --seeds "${PARHELIA_SOAK_SEEDS:-2000}" --hours "${PARHELIA_SOAK_HOURS:-24}"
+cargo test --locked --workspace --exclude parhelia-sim --no-fail-fast
+cargo test --locked --profile quick -p parhelia-sim --no-fail-fast
+# A million simulated hours, in worlds that the tests do not see.
+cargo run --locked --profile quick -p parhelia-sim -- --from "${PARHELIA_SOAK_FROM:-1000000}" \
+    --seeds "${PARHELIA_SOAK_SEEDS:-42000}" --hours "${PARHELIA_SOAK_HOURS:-24}"

@@ -42,7 +42,12 @@ say "build"
 cargo build --locked --workspace
 
 say "tests"
-cargo test --locked --workspace --no-fail-fast
+cargo test --locked --workspace --exclude parhelia-sim --no-fail-fast
+
+# Optimized, as it simulates thousands of hours.
+say "simulation"
+PARHELIA_SIM_HOURS="${PARHELIA_SIM_HOURS:-10000}" \
+    cargo test --locked --profile quick -p parhelia-sim --no-fail-fast -- --show-output
 
 say "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet

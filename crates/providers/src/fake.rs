@@ -375,10 +375,17 @@ impl Provider for FakeProvider {
             _ => now,
         };
         let made = self.change(|world| {
-            let here = |s: &&FakeSandbox| s.engine == world.identity && s.tags.container == spec.container_id;
-            let named = world.sandboxes.iter().find(here).cloned();
-            match named.filter(|_| world.create_is_idempotent) {
-                Some(existing) => existing,
+            let World { identity, create_is_idempotent, sandboxes, .. } = world;
+            let named = sandboxes
+                .iter_mut()
+                .find(|s| s.engine == *identity && s.tags.container == spec.container_id)
+                .filter(|_| *create_is_idempotent);
+            match named {
+                // The second request makes what the first was still to make: one name, one sandbox.
+                Some(existing) => {
+                    existing.visible_at = existing.visible_at.min(visible_at);
+                    existing.clone()
+                }
                 None => world.start(spec, now, visible_at),
             }
         });

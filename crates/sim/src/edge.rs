@@ -1,4 +1,4 @@
-//! Virtual time and seeded randomness.
+//! The world's clock and its dice: both advance only when the simulation says so.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use parhelia_core::time::Clock;
 use parhelia_server::entropy::Entropy;
 
-/// Both clocks go forward together; the wall clock alone can also jump.
+/// 2026-01-01T00:00:00Z: a beginning like any other, and the same for every seed.
+const BEGINNING_MILLIS: i64 = 1_767_225_600_000;
+
 #[derive(Debug)]
 pub(crate) struct SimClock {
     wall_millis: AtomicI64,
@@ -16,14 +18,16 @@ pub(crate) struct SimClock {
 
 impl SimClock {
     pub(crate) fn new() -> Self {
-        Self { wall_millis: AtomicI64::new(1_768_953_600_000), monotonic_millis: AtomicI64::new(0) }
+        Self { wall_millis: AtomicI64::new(BEGINNING_MILLIS), monotonic_millis: AtomicI64::new(0) }
     }
 
-    pub(crate) fn advance(&self, millis: i64) {
+    pub(crate) fn advance(&self, by: Duration) {
+        let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.wall_millis.fetch_add(millis, Ordering::Relaxed);
         self.monotonic_millis.fetch_add(millis, Ordering::Relaxed);
     }
 
+    /// Somebody sets the wall clock; no time passes.
     pub(crate) fn jump_wall(&self, millis: i64) {
         self.wall_millis.fetch_add(millis, Ordering::Relaxed);
     }
@@ -56,6 +60,15 @@ impl Dice {
 
     pub(crate) fn chance(&self, percent: u64) -> bool {
         self.roll(100) < percent
+    }
+
+    pub(crate) fn pick<'a, T>(&self, from: &'a [T]) -> Option<&'a T> {
+        from.get(self.roll(from.len() as u64) as usize)
+    }
+
+    /// From `low` seconds up to and without `high`, in milliseconds: two things rarely fall on one instant.
+    pub(crate) fn seconds(&self, low: u64, high: u64) -> Duration {
+        Duration::from_millis(low * 1000 + self.roll((high - low) * 1000))
     }
 }
 

@@ -1,19 +1,16 @@
-//! Points at which a server can die: before and after every call to the store and to the provider. A pass
-//! is polled a number of times and then dropped, exactly as a SIGKILL would leave it.
+//! Work that can be left in the middle. Every call to the store or the provider takes a breath before and
+//! after its effect; whoever drives the work may drop it there (a SIGKILL), or leave it for later (a SIGSTOP).
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
-use async_trait::async_trait;
-use parhelia_core::sandbox::{Inspection, Listing, Sandbox, SandboxSpec};
-use parhelia_providers::{Capabilities, CreateError, LogChunk, Provider, ProviderError, SandboxRef};
-use parhelia_store::{Database, Query, Script, StepOutcome, StoreError, Take};
-use tokio::sync::watch;
+use tokio::task::coop::unconstrained;
 
-/// Lets go of the thread once: a place to die.
-async fn breath() {
+/// Lets go once: a place to die.
+pub(crate) async fn breath() {
     let mut rested = false;
     poll_fn(|cx| {
         if rested {
@@ -26,114 +23,58 @@ async fn breath() {
     .await;
 }
 
-/// Runs `work` until it is done or has breathed `breaths` times; `None` is a death in the middle.
-pub(crate) async fn die_after<T>(breaths: Option<u64>, work: impl Future<Output = T>) -> Option<T> {
-    let Some(mut left) = breaths else { return Some(work.await) };
-    let mut work = pin!(work);
-    poll_fn(|cx| match work.as_mut().poll(cx) {
-        Poll::Ready(done) => Poll::Ready(Some(done)),
-        Poll::Pending if left == 0 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            Poll::Pending
-        }
-    })
-    .await
-}
+/// Rung by whoever wants to be polled again.
+#[derive(Debug, Default)]
+struct Bell(AtomicBool);
 
-#[derive(Debug)]
-pub(crate) struct MortalDatabase<D>(pub(crate) D);
-
-#[async_trait]
-impl<D: Database> Database for MortalDatabase<D> {
-    async fn write(&self, script: Script) -> Result<Vec<StepOutcome>, StoreError> {
-        breath().await;
-        let done = self.0.write(script).await;
-        breath().await;
-        done
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
     }
 
-    async fn read(&self, query: Query, take: Take) -> Result<(), StoreError> {
-        self.0.read(query, take).await
-    }
-
-    async fn probe(&self) -> Result<(), StoreError> {
-        self.0.probe().await
-    }
-
-    async fn close(&self) -> Result<(), StoreError> {
-        self.0.close().await
-    }
-
-    fn queue_depth(&self) -> usize {
-        self.0.queue_depth()
-    }
-
-    fn commits(&self) -> watch::Receiver<i64> {
-        self.0.commits()
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// The provider behind a network: mortal callers, and (to show that the simulation finds it) the classic
-/// mistake of taking a failed question for an empty answer.
-#[derive(Debug)]
-pub(crate) struct MortalProvider {
-    pub(crate) inner: Arc<dyn Provider>,
-    pub(crate) failure_is_absence: bool,
+pub(crate) enum Progress<T> {
+    Done(T),
+    /// It has taken all the breaths that it was given.
+    OutOfBreath,
+    /// Only time can help: a provider hangs.
+    Waiting,
 }
 
-#[async_trait]
-impl Provider for MortalProvider {
-    fn name(&self) -> &str {
-        self.inner.name()
+pub(crate) struct Work<T> {
+    future: Pin<Box<dyn Future<Output = T> + Send>>,
+    bell: Arc<Bell>,
+    waker: Waker,
+}
+
+impl<T> std::fmt::Debug for Work<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Work")
+    }
+}
+
+impl<T> Work<T> {
+    pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+        let bell = Arc::new(Bell::default());
+        let waker = Waker::from(bell.clone());
+        // Tokio's timers count polls and refuse after some; here nobody else is kept waiting.
+        Self { future: Box::pin(unconstrained(future)), bell, waker }
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn list(&self) -> Result<Listing, ProviderError> {
-        breath().await;
-        match self.inner.list().await {
-            Err(_) if self.failure_is_absence => {
-                Ok(Listing { identity: "engine-1".into(), complete: true, sandboxes: Vec::new() })
+    /// Goes on for that many breaths.
+    pub(crate) fn go_on(&mut self, mut breaths: u64) -> Progress<T> {
+        loop {
+            self.bell.0.store(false, Ordering::Relaxed);
+            match self.future.as_mut().poll(&mut Context::from_waker(&self.waker)) {
+                Poll::Ready(done) => return Progress::Done(done),
+                Poll::Pending if !self.bell.0.load(Ordering::Relaxed) => return Progress::Waiting,
+                Poll::Pending if breaths == 0 => return Progress::OutOfBreath,
+                Poll::Pending => breaths -= 1,
             }
-            answer => answer,
         }
-    }
-
-    async fn inspect(&self, sandbox: &SandboxRef) -> Result<Inspection, ProviderError> {
-        breath().await;
-        match self.inner.inspect(sandbox).await {
-            Err(_) if self.failure_is_absence => Ok(Inspection::Absent),
-            answer => answer,
-        }
-    }
-
-    async fn create(&self, spec: &SandboxSpec) -> Result<Sandbox, CreateError> {
-        breath().await;
-        let made = self.inner.create(spec).await;
-        breath().await;
-        made
-    }
-
-    async fn stop(&self, sandbox: &SandboxRef, grace_seconds: u32) -> Result<(), ProviderError> {
-        breath().await;
-        let told = self.inner.stop(sandbox, grace_seconds).await;
-        breath().await;
-        told
-    }
-
-    async fn logs(
-        &self,
-        sandbox: &SandboxRef,
-        offset: u64,
-        max_bytes: usize,
-    ) -> Result<LogChunk, ProviderError> {
-        self.inner.logs(sandbox, offset, max_bytes).await
-    }
-
-    async fn changed(&self) {
-        self.inner.changed().await;
     }
 }

@@ -1,92 +1,220 @@
-//! What must hold after every step, checked from the outside: the provider's world beside the store.
+//! What must hold after every step, judged from the outside: the provider's world beside the store, and the
+//! heartbeats that arrived beside what the health loop says. All ages are counted in time that passed, never
+//! by the wall clock.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
-use parhelia_core::event::Event;
+use parhelia_core::config::Config;
+use parhelia_core::event::{Event, EventType, Source};
+use parhelia_core::ids::ContainerId;
 use parhelia_core::reconcile::Tracked;
-use parhelia_core::state::{ContainerState, Desired};
-use parhelia_core::time::seconds_between;
-use parhelia_providers::fake::World;
+use parhelia_core::state::{ContainerState, Desired, Health};
+use parhelia_providers::fake::{FakeSandbox, World};
 
 /// Seen within this long after the provider can be listed.
-const UNSEEN_SECONDS: f64 = 120.0;
+const UNSEEN: Duration = Duration::from_secs(120);
+/// Without faults, the record and the world agree after this long: longer than every wait of the planner.
+const SETTLED: Duration = Duration::from_secs(300);
+
+/// The moment of a check, and since when what holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    pub(crate) at: Duration,
+    pub(crate) wall: Timestamp,
+    /// Since when a running server can list the provider and gets the truth.
+    pub(crate) listable_since: Option<Duration>,
+    /// Since when there are no faults at all.
+    pub(crate) calm_since: Option<Duration>,
+    /// Since when the server that leads (or led last) has been there to listen.
+    pub(crate) up_since: Duration,
+    /// The same, but for any failure that may have made it begin anew.
+    pub(crate) steady_since: Duration,
+}
 
 /// What the checker remembers between two steps.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Witness {
-    told: HashMap<String, String>,
-    unseen_since: BTreeMap<String, Timestamp>,
+    instance: &'static str,
+    dead: Duration,
+    degraded: Duration,
+    /// Nobody is ended for a silence that is shorter.
+    endable: Duration,
+    /// Whoever is silent for longer is called dead.
+    surely_dead: Duration,
+    /// Every row that is not over, and those that ended not long ago.
+    rows: BTreeMap<ContainerId, Tracked>,
+    by_sandbox: HashMap<String, ContainerId>,
+    told: HashMap<String, ContainerState>,
+    arrivals: HashMap<String, Duration>,
+    /// Since when somebody is on the ladder.
+    patients: HashMap<ContainerId, Duration>,
+    unseen_since: BTreeMap<String, Duration>,
+    wrong_since: BTreeMap<ContainerId, Duration>,
     stopped: HashSet<String>,
+    forgotten: usize,
+    started: usize,
 }
 
 impl Witness {
-    /// Folds new events into the states that they tell.
-    pub(crate) fn hear(&mut self, events: &[Event]) {
-        for event in events {
-            let (Some(id), Some(new)) = (&event.container_id, &event.new_value) else { continue };
-            if new.parse::<ContainerState>().is_ok() {
-                self.told.insert(id.clone(), new.clone());
-            }
+    pub(crate) fn new(config: &Config, instance: &'static str) -> Self {
+        let seconds = Duration::from_secs;
+        let health = &config.health;
+        let stale = config.reconciler.stale_threshold_seconds;
+        let slowest = health.dead_after_seconds.max(health.resumption_window_seconds);
+        Self {
+            instance,
+            dead: seconds(health.dead_after_seconds),
+            degraded: seconds(health.degraded_after_seconds),
+            endable: seconds(stale.min(health.resumption_window_seconds)),
+            surely_dead: seconds(slowest + 3 * health.check_interval_seconds + 1),
+            rows: BTreeMap::new(),
+            by_sandbox: HashMap::new(),
+            told: HashMap::new(),
+            arrivals: HashMap::new(),
+            patients: HashMap::new(),
+            unseen_since: BTreeMap::new(),
+            wrong_since: BTreeMap::new(),
+            stopped: HashSet::new(),
+            forgotten: 0,
+            started: 0,
         }
     }
 
-    /// Ages measured with the old clock mean nothing under the new one.
-    pub(crate) fn clock_was_set(&mut self) {
-        self.unseen_since.clear();
+    /// A heartbeat was acknowledged.
+    pub(crate) fn arrived(&mut self, id: &ContainerId, at: Duration) {
+        match self.arrivals.get_mut(id.as_str()) {
+            Some(last) => *last = at,
+            None => drop(self.arrivals.insert(id.to_string(), at)),
+        }
     }
 
-    /// `listable_since` is when the provider began to answer truthfully, if it does.
-    pub(crate) fn check(
-        &mut self,
-        world: &World,
-        rows: &[Tracked],
-        instance: &str,
-        listable_since: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Result<(), String> {
-        let by_sandbox: HashMap<&str, &Tracked> =
-            rows.iter().filter_map(|r| Some((r.sandbox_id.as_deref()?, r))).collect();
-        self.every_change_is_told(rows)?;
-        self.nothing_stays_unseen(world, &by_sandbox, instance, listable_since, now)?;
-        self.only_the_unwanted_end(world, &by_sandbox, instance)?;
-        no_living_one_is_buried(world, &by_sandbox)?;
-        for (id, starts) in &world.starts {
-            if *starts > 1 {
-                return Err(format!("{id} was started {starts} times for one intent"));
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Tracked> {
+        self.rows.values()
+    }
+
+    /// The rows as they are now: those that are not over, and those that have become so since.
+    pub(crate) fn read(&mut self, rows: impl Iterator<Item = Tracked>, at: Duration) {
+        for row in rows {
+            if let Some(sandbox) = &row.sandbox_id
+                && !self.by_sandbox.contains_key(sandbox)
+            {
+                self.by_sandbox.insert(sandbox.clone(), row.id.clone());
+            }
+            if on_the_ladder(&row) {
+                if !self.patients.contains_key(&row.id) {
+                    self.patients.insert(row.id.clone(), at);
+                }
+            } else {
+                self.patients.remove(&row.id);
+            }
+            self.rows.insert(row.id.clone(), row);
+        }
+    }
+
+    /// What has ended long ago is no longer looked at; neither is what the provider has forgotten. It keeps
+    /// what somebody may still ask for by name.
+    pub(crate) fn forget(&mut self, world: &mut World, before: Timestamp) {
+        let count = world.sandboxes.len();
+        let asked_for =
+            |s: &FakeSandbox| self.rows.get(&s.tags.container).is_some_and(|r| r.state.is_active());
+        world.sandboxes.retain(|s| asked_for(s) || (!s.removed && s.ended_at.is_none_or(|at| at > before)));
+        self.forgotten += count - world.sandboxes.len();
+        let there: HashSet<&str> = world.sandboxes.iter().map(|s| s.sandbox_id.as_str()).collect();
+        self.rows.retain(|_, row| {
+            let kept = row.state.is_active() || row.sandbox_id.as_deref().is_some_and(|s| there.contains(s));
+            if !kept {
+                self.told.remove(row.id.as_str());
+                self.arrivals.remove(row.id.as_str());
+                self.wrong_since.remove(&row.id);
+            }
+            kept
+        });
+        self.by_sandbox.retain(|_, id| self.rows.contains_key(id));
+    }
+
+    /// Folds new events into the states that they tell, and judges what they claim.
+    pub(crate) fn hear(&mut self, events: &[Event], now: &Moment) -> Result<(), String> {
+        for event in events {
+            let Some(id) = &event.container_id else { continue };
+            if event.event_type == EventType::ContainerDead {
+                self.was_silent(id, self.dead, "called dead", now)?;
+            }
+            if event.event_type == EventType::StopRequested && event.source == Source::Reconciler {
+                let for_silence =
+                    matches!(event.details["reason"].as_str(), Some("stale" | "silent" | "dead_cleanup"));
+                let intent = self.told.get(id) == Some(&ContainerState::Created);
+                if for_silence && !intent {
+                    self.was_silent(id, self.endable, "ended for its silence", now)?;
+                }
+            }
+            // Health has a word in common with the states.
+            if event.source == Source::HealthMonitor {
+                continue;
+            }
+            let Some(Ok(new)) = event.new_value.as_ref().map(|v| v.parse::<ContainerState>()) else {
+                continue;
+            };
+            let before = self.told.insert(id.clone(), new);
+            let claims = event.old_value.as_deref().unwrap_or("none");
+            if before.is_some_and(|before| before != new && before.as_str() != claims) {
+                return Err(format!("{id} was {before:?} by its events, and one says {claims} -> {new}"));
             }
         }
         Ok(())
     }
 
-    fn every_change_is_told(&self, rows: &[Tracked]) -> Result<(), String> {
-        for row in rows {
-            let told = self.told.get(row.id.as_str()).map(String::as_str);
-            if told != Some(row.state.as_str()) {
+    /// Our own absence is nobody's silence.
+    fn was_silent(&self, id: &str, least: Duration, what: &str, now: &Moment) -> Result<(), String> {
+        let arrival = self.arrivals.get(id).copied();
+        let since = arrival.unwrap_or_default().max(now.up_since);
+        let silent = now.at.saturating_sub(since);
+        if silent >= least {
+            return Ok(());
+        }
+        Err(format!(
+            "{id} was {what} after {}s of silence; its last heartbeat arrived {:?}s ago, the server is up for {}s",
+            silent.as_secs(),
+            arrival.map(|at| now.at.saturating_sub(at).as_secs()),
+            now.at.saturating_sub(now.up_since).as_secs(),
+        ))
+    }
+
+    pub(crate) fn check(&mut self, world: &World, now: &Moment) -> Result<(), String> {
+        self.every_change_is_told()?;
+        self.nothing_stays_unseen(world, now)?;
+        self.only_the_unwanted_end(world)?;
+        self.no_living_one_is_buried(world)?;
+        self.nothing_starts_twice(world)?;
+        self.everything_settles(world, now)
+    }
+
+    fn every_change_is_told(&self) -> Result<(), String> {
+        for row in self.rows.values() {
+            let told = self.told.get(row.id.as_str());
+            if told != Some(&row.state) {
                 return Err(format!("{} is {} and its events say {told:?}", row.id, row.state));
             }
         }
         Ok(())
     }
 
-    fn nothing_stays_unseen(
-        &mut self,
-        world: &World,
-        by_sandbox: &HashMap<&str, &Tracked>,
-        instance: &str,
-        listable_since: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Result<(), String> {
+    fn nothing_stays_unseen(&mut self, world: &World, now: &Moment) -> Result<(), String> {
         let mut still = BTreeMap::new();
-        for sandbox in world.alive(now).filter(|s| s.tags.instance == instance) {
-            let seen = by_sandbox.get(sandbox.sandbox_id.as_str()).is_some_and(|r| r.state.is_active());
-            let (false, Some(listable)) = (seen, listable_since) else { continue };
-            let since = *self.unseen_since.get(&sandbox.sandbox_id).unwrap_or(&now);
-            let since = since.max(listable).max(sandbox.visible_at);
-            if seconds_between(since, now) > UNSEEN_SECONDS {
-                let record = by_sandbox.get(sandbox.sandbox_id.as_str()).map(|r| r.state);
+        for sandbox in living(world).filter(|s| s.tags.instance == self.instance) {
+            let row = self.row_of(&sandbox.sandbox_id);
+            let seen = row.is_some_and(|row| row.state.is_active());
+            let (false, Some(listable)) = (seen, now.listable_since) else { continue };
+            // A late arrival is looked for from when it is there.
+            let arrived = sandbox.visible_at <= now.wall;
+            let since = self.unseen_since.get(&sandbox.sandbox_id).filter(|_| arrived).unwrap_or(&now.at);
+            let since = (*since).max(listable);
+            if now.at.saturating_sub(since) > UNSEEN {
+                let age = now.at.saturating_sub(since).as_secs();
+                let state = row.map(|row| row.state);
                 return Err(format!(
-                    "{} is alive and recorded as {record:?} since {since}",
+                    "{} is alive and was not seen for {age}s (record: {state:?})",
                     sandbox.sandbox_id
                 ));
             }
@@ -96,55 +224,121 @@ impl Witness {
         Ok(())
     }
 
-    fn only_the_unwanted_end(
-        &mut self,
-        world: &World,
-        by_sandbox: &HashMap<&str, &Tracked>,
-        instance: &str,
-    ) -> Result<(), String> {
-        for id in world.stops.keys().filter(|id| !self.stopped.contains(*id)).cloned().collect::<Vec<_>>() {
-            let sandbox = world.sandboxes.iter().find(|s| s.sandbox_id == id);
-            if sandbox.is_some_and(|s| s.tags.instance != instance) {
+    fn only_the_unwanted_end(&mut self, world: &World) -> Result<(), String> {
+        if world.stops.len() == self.stopped.len() {
+            return Ok(());
+        }
+        for id in world.stops.keys() {
+            if self.stopped.contains(id) {
+                continue;
+            }
+            let sandbox = world.sandboxes.iter().find(|s| s.sandbox_id == *id);
+            if sandbox.is_some_and(|s| s.tags.instance != self.instance) {
                 return Err(format!("{id} of another instance was ended"));
             }
-            if let Some(row) = by_sandbox.get(id.as_str())
-                && row.desired != Desired::Terminated
-            {
-                return Err(format!("{id} ({}) was ended although it is wanted", row.id));
+            let by_tag = || self.rows.get(&sandbox?.tags.container);
+            match self.row_of(id).or_else(by_tag) {
+                Some(row) if row.desired == Desired::Terminated => {}
+                Some(row) => return Err(format!("{id} ({}) was ended although it is wanted", row.id)),
+                None => return Err(format!("{id} was ended and nobody asked for that")),
             }
-            self.stopped.insert(id);
+            self.stopped.insert(id.clone());
         }
         Ok(())
     }
-}
 
-/// The fake's inspections tell the truth or fail: so nothing alive is ever recorded as terminated.
-fn no_living_one_is_buried(world: &World, by_sandbox: &HashMap<&str, &Tracked>) -> Result<(), String> {
-    for sandbox in world.sandboxes.iter().filter(|s| s.ended_at.is_none() && !s.removed) {
-        if let Some(row) = by_sandbox.get(sandbox.sandbox_id.as_str())
-            && !row.state.is_active()
-        {
-            return Err(format!("{} is alive and {} is recorded as terminated", sandbox.sandbox_id, row.id));
+    /// The fake's inspections tell the truth or fail: so nothing alive is ever recorded as terminated.
+    fn no_living_one_is_buried(&self, world: &World) -> Result<(), String> {
+        for sandbox in world.sandboxes.iter().filter(|s| s.ended_at.is_none() && !s.removed) {
+            if let Some(row) = self.row_of(&sandbox.sandbox_id)
+                && !row.state.is_active()
+            {
+                let id = &sandbox.sandbox_id;
+                return Err(format!("{id} is alive and {} is recorded as terminated", row.id));
+            }
+        }
+        Ok(())
+    }
+
+    fn nothing_starts_twice(&mut self, world: &World) -> Result<(), String> {
+        let started = world.sandboxes.len() + self.forgotten;
+        if started == self.started {
+            return Ok(());
+        }
+        self.started = started;
+        match world.starts.iter().find(|(_, starts)| **starts > 1) {
+            Some((id, starts)) => Err(format!("{id} was started {starts} times for one intent")),
+            None => Ok(()),
         }
     }
-    Ok(())
+
+    /// While nothing fails: what was to end has ended, and the record agrees with the world.
+    fn everything_settles(&mut self, world: &World, now: &Moment) -> Result<(), String> {
+        let Some(calm) = now.calm_since else {
+            self.wrong_since.clear();
+            return Ok(());
+        };
+        for row in self.rows.values() {
+            // What another engine has cannot be settled while that engine is away.
+            let elsewhere = row.provider_identity.as_ref().is_some_and(|i| *i != world.identity);
+            let over = row.state == ContainerState::Terminated;
+            let alive = row
+                .sandbox_id
+                .as_ref()
+                .is_some_and(|id| living(world).any(|s| s.sandbox_id == *id && s.visible_at <= now.wall));
+            let unended = row.desired == Desired::Terminated && !over;
+            if elsewhere || (alive != over && !unended) {
+                if !self.wrong_since.is_empty() {
+                    self.wrong_since.remove(&row.id);
+                }
+                continue;
+            }
+            let since = *self.wrong_since.entry(row.id.clone()).or_insert(now.at);
+            if now.at.saturating_sub(since.max(calm)) > SETTLED {
+                let sandbox = if alive { "alive" } else { "gone" };
+                return Err(format!(
+                    "{} is {} and its sandbox is {sandbox}, and nothing has failed for {}s: {row:?}",
+                    row.id,
+                    row.state,
+                    SETTLED.as_secs(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// After a pass of the health loop: who is heard is healthy, and who is silent for good is called dead.
+    pub(crate) fn ladder_holds(&self, now: &Moment) -> Result<(), String> {
+        for (id, since) in &self.patients {
+            let Some(row) = self.rows.get(id) else { continue };
+            let arrival = self.arrivals.get(id.as_str()).copied();
+            if let Some(at) = arrival.filter(|at| *at >= now.steady_since)
+                && now.at.saturating_sub(at) < self.degraded
+                && row.health != Health::Healthy
+            {
+                let ago = now.at.saturating_sub(at).as_secs();
+                return Err(format!("{id} was heard {ago}s ago and is called {}", row.health));
+            }
+            let heard = arrival.unwrap_or_default().max(*since).max(now.steady_since);
+            let silent = now.at.saturating_sub(heard);
+            if silent > self.surely_dead && row.health != Health::Dead {
+                return Err(format!("{id} is silent for {}s and called {}", silent.as_secs(), row.health));
+            }
+        }
+        Ok(())
+    }
+
+    fn row_of(&self, sandbox_id: &str) -> Option<&Tracked> {
+        self.rows.get(self.by_sandbox.get(sandbox_id)?)
+    }
 }
 
-/// After everything has healed: what was to end has ended, and the record agrees with the world.
-pub(crate) fn settled(world: &World, rows: &[Tracked], now: Timestamp) -> Result<(), String> {
-    let alive: HashSet<&str> = world.alive(now).map(|s| s.sandbox_id.as_str()).collect();
-    // What another engine has cannot be settled while that engine is away.
-    for row in rows.iter().filter(|r| r.provider_identity.as_deref().is_none_or(|i| i == world.identity)) {
-        let here = row.sandbox_id.as_deref().is_some_and(|s| alive.contains(s));
-        // A policy may have asked for its end only just now.
-        let asked_long_ago = row.desired_at.is_none_or(|at| seconds_between(at, now).abs() > 60.0);
-        if row.desired == Desired::Terminated && asked_long_ago && row.state != ContainerState::Terminated {
-            return Err(format!("{} should be terminated and is {}: {row:?}", row.id, row.state));
-        }
-        if here != (row.state != ContainerState::Terminated) {
-            let sandbox = if here { "alive" } else { "gone" };
-            return Err(format!("{} is {} and its sandbox is {sandbox}: {row:?}", row.id, row.state));
-        }
-    }
-    Ok(())
+fn on_the_ladder(row: &Tracked) -> bool {
+    matches!(row.state, ContainerState::Running | ContainerState::Orphaned | ContainerState::Unknown)
+}
+
+/// What the engine that answers now has alive, or is about to have.
+fn living(world: &World) -> impl Iterator<Item = &FakeSandbox> {
+    let here = |s: &&FakeSandbox| s.engine.is_empty() || s.engine == world.identity;
+    world.sandboxes.iter().filter(|s| s.ended_at.is_none() && !s.removed).filter(here)
 }

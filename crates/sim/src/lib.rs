@@ -1,13 +1,21 @@
-//! A seeded world that tries to break the reconciler: the real planner, the real loop and the real store,
-//! a fake provider, and virtual time. One thread, so a seed replays exactly.
+//! A seeded world that tries to break the control plane: the real planners, loops, service and store, a fake
+//! provider, and virtual time. One thread per world, so a seed replays exactly.
 //!
-//! Every call to the store or the provider is a point at which the server may die; a dead one is replaced,
-//! and now and then an old one wakes up and goes on with its stale fence.
+//! Every call to the store or the provider is a point at which the server may die or be left sleeping; a dead
+//! one is replaced, and a sleeping one wakes up in the middle of what it did and goes on with a stale fence.
 
+mod breakage;
+mod database;
 mod edge;
+mod happenings;
 mod interrupt;
 mod invariants;
+mod many;
 mod memory;
+mod provider;
+mod server;
 mod world;
 
+pub use breakage::Breakage;
+pub use many::{Campaign, Tally};
 pub use world::{Outcome, Settings, run};

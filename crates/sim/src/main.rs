@@ -1,9 +1,17 @@
 //! `parhelia-sim --seeds N --hours H`: many simulated hours, and the command that replays what broke.
 
-use clap::Parser;
-use parhelia_sim::{Settings, run};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Tries to break the reconciler in a seeded world.
+use clap::Parser;
+use parhelia_core::time::Clock;
+use parhelia_providers::SystemClock;
+use parhelia_sim::{Breakage, Campaign, Tally};
+
+/// How often progress is told.
+const TELL_SECONDS: u64 = 60;
+
+/// Tries to break the control plane in seeded worlds.
 #[derive(Debug, Parser)]
 struct Args {
     /// How many worlds
@@ -13,35 +21,43 @@ struct Args {
     #[arg(long, default_value_t = 1)]
     from: u64,
     /// Simulated hours in each world
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, default_value_t = 24)]
     hours: u64,
-    /// Break contract 1 on purpose (a failed listing is taken for an empty one)
-    #[arg(long, hide = true)]
-    failure_is_absence: bool,
+    /// Worlds at once; 0: one per processor
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Break a contract on purpose, to see it noticed
+    #[arg(long = "break")]
+    breakage: Option<Breakage>,
 }
 
-fn main() -> std::process::ExitCode {
+fn main() -> ExitCode {
     let args = Args::parse();
-    let (mut seconds, mut faults, mut crashes, mut steps) = (0, 0, 0, 0);
-    for seed in args.from..args.from + args.seeds {
-        let outcome = run(Settings { seed, hours: args.hours, failure_is_absence: args.failure_is_absence });
-        seconds += outcome.simulated_seconds;
-        faults += outcome.faults;
-        crashes += outcome.crashes;
-        steps += outcome.steps;
-        if let Some(broken) = outcome.broken {
-            println!(
-                "seed {seed} broke after {:.1} simulated hours: {broken}",
-                outcome.simulated_seconds as f64 / 3600.0
-            );
-            println!("\nreplay: cargo run -p parhelia-sim -- --from {seed} --seeds 1 --hours {}", args.hours);
-            return std::process::ExitCode::FAILURE;
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = if args.threads == 0 { processors } else { args.threads };
+    let campaign =
+        Campaign { from: args.from, worlds: args.seeds, hours: args.hours, breakage: args.breakage };
+    let clock = SystemClock::new();
+    let began = clock.monotonic();
+    let seconds = || clock.monotonic().saturating_sub(began).as_secs_f64();
+    let told = AtomicU64::new(0);
+    let tell = |tally: &Tally| {
+        let minutes = seconds() as u64 / TELL_SECONDS;
+        if told.fetch_max(minutes, Ordering::Relaxed) < minutes {
+            eprintln!("{tally}; {:.0} hours per second", tally.hours() / seconds());
+        }
+    };
+    let tally = campaign.run(threads, tell);
+    println!("{tally}");
+    println!("{:.0}s, {:.0} simulated hours per second", seconds(), tally.hours() / seconds());
+    match (tally.broken_seed, tally.total.broken) {
+        (Some(seed), Some(broken)) => {
+            println!("seed {seed} broke {broken}\n\nreplay: {}", campaign.replay(seed));
+            ExitCode::FAILURE
+        }
+        _ => {
+            println!("no invariant broken");
+            ExitCode::SUCCESS
         }
     }
-    let hours = seconds as f64 / 3600.0;
-    println!(
-        "{hours:.0} simulated hours in {} worlds: {steps} steps, {faults} faults, {crashes} crashes, no invariant broken",
-        args.seeds
-    );
-    std::process::ExitCode::SUCCESS
 }

@@ -100,8 +100,13 @@ fn create(row: &Tracked, now: Timestamp, plan: &mut Plan) {
 }
 
 fn absent(view: &View<'_>, row: &Tracked, identity: &str, now: Timestamp, plan: &mut Plan) {
-    if row.state == ContainerState::Created && row.sandbox_id.is_none() {
-        return create_unconfirmed(view, row, now, plan);
+    if row.state == ContainerState::Created {
+        if may_still_arrive(view, row, now, plan) {
+            return;
+        }
+        if row.sandbox_id.is_none() {
+            return create_unconfirmed(view, row, now, plan);
+        }
     }
     let exit = Exit {
         code: None,
@@ -116,16 +121,22 @@ fn absent(view: &View<'_>, row: &Tracked, identity: &str, now: Timestamp, plan: 
     row::exited(view, row, None, &exit, identity, now, plan);
 }
 
-/// The provider was asked, the answer was lost, and it says now that it has nothing of that name.
-fn create_unconfirmed(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut Plan) {
+/// Asked for a moment ago and never seen yet. Also where the create was answered: a provider may name a
+/// sandbox before it shows it.
+fn may_still_arrive(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut Plan) -> bool {
     let tried_at = row.create_attempted_at.unwrap_or(row.created_at);
     let settled_at = due_at(tried_at, view.create_settles_seconds, now);
     if settled_at > now {
         plan.busy = true;
         plan.wake(settled_at);
         let wait = seconds_between(now, settled_at).ceil();
-        return plan.wait(&row.id, format!("its creation may still arrive; decided in {wait}s"));
+        plan.wait(&row.id, format!("its creation may still arrive; decided in {wait}s"));
     }
+    settled_at > now
+}
+
+/// The provider was asked, the answer was lost, and it says now that it has nothing of that name.
+fn create_unconfirmed(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut Plan) {
     if row.desired == Desired::Terminated {
         let reason = row.desired_reason.unwrap_or(TerminationReason::Manual);
         return close(row, reason, "Its creation never arrived", now, plan);

@@ -161,7 +161,11 @@ fn policies(view: &View<'_>, row: &Tracked, next: &Observed, now: Timestamp, pla
         );
     }
     let resumed = view.observer_seconds >= view.resumption_seconds;
-    let stale = matches!(row.health, Health::Unhealthy | Health::Dead);
+    // A heartbeat that has just become durable may not have reached the ladder yet.
+    let heard = row
+        .last_heartbeat_at
+        .is_some_and(|at| (0.0..settings.stale_threshold_seconds as f64).contains(&seconds_between(at, now)));
+    let stale = matches!(row.health, Health::Unhealthy | Health::Dead) && !heard;
     if settings.auto_terminate_stale && stale && !spared && resumed {
         let message =
             format!("No heartbeat for {}s: auto_terminate_stale is on", settings.stale_threshold_seconds);

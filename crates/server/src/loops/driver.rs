@@ -14,10 +14,10 @@ use tracing::error;
 use super::reconciler::{PassReport, Reconciler};
 use super::{Context, stopped};
 
-/// While something is being started, stopped or operated on.
-const BUSY_PERIOD: Duration = Duration::from_secs(2);
+/// While something is being started, stopped or operated on, and after a pass that failed.
+pub const BUSY_PERIOD: Duration = Duration::from_secs(2);
 /// Passes are never closer than this, nor closer than the last one took: a storm of hints cannot occupy us.
-const LEAST_PAUSE: Duration = Duration::from_millis(20);
+pub const LEAST_PAUSE: Duration = Duration::from_millis(20);
 /// However long a pass took, a request is not kept waiting for longer than this.
 const MOST_DEAF: Duration = Duration::from_secs(1);
 /// Requests for a pass that wait for it at once; more are told to come again.
@@ -129,7 +129,8 @@ pub async fn reconcile(
     }
 }
 
-fn pause(report: &PassReport, poll: Duration, clock: &dyn Clock) -> Duration {
+/// How long after a pass the next one comes by itself.
+pub fn pause(report: &PassReport, poll: Duration, clock: &dyn Clock) -> Duration {
     let now = clock.now();
     let wake =
         report.wake_at.map(|at| Duration::from_secs_f64(seconds_between(now, at).clamp(0.0, 86_400.0)));

@@ -87,14 +87,41 @@ impl Observer {
 #[derive(Debug)]
 pub struct HealthLoop {
     context: Context,
+    /// On the monotonic clock, when the last pass began.
+    last_pass: Mutex<Duration>,
 }
 
 impl HealthLoop {
     pub fn new(context: Context) -> Self {
-        Self { context }
+        let last_pass = Mutex::new(context.clock.monotonic());
+        Self { context, last_pass }
     }
 
+    /// Judges everybody, once it is clear for how long we have been able to listen.
     pub async fn pass(&self) -> Result<usize, StoreError> {
+        self.notice_own_absence();
+        let judged = self.judge().await;
+        if judged.as_ref().is_err_and(|e| !matches!(e, StoreError::Fenced { .. })) {
+            self.context.observer.was_away();
+        }
+        judged
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_secs(self.context.config.health.check_interval_seconds)
+    }
+
+    /// A pass that comes far too late was held up together with everything else in this process.
+    fn notice_own_absence(&self) {
+        let now = self.context.clock.monotonic();
+        let mut last = self.last_pass.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_sub(*last) > self.period() * 3 + FROZEN {
+            self.context.observer.was_away();
+        }
+        *last = now;
+    }
+
+    async fn judge(&self) -> Result<usize, StoreError> {
         let rows = self.context.store.patients().await?;
         let now = self.context.clock.monotonic();
         let patients = self.examine(rows, now);
@@ -140,25 +167,15 @@ impl HealthLoop {
     }
 
     pub async fn run(self, mut shutdown: watch::Receiver<bool>) -> Ended {
-        let period = Duration::from_secs(self.context.config.health.check_interval_seconds);
-        let mut last = self.context.clock.monotonic();
         loop {
-            let now = self.context.clock.monotonic();
-            if now.saturating_sub(last) > period * 3 + FROZEN {
-                self.context.observer.was_away();
-            }
-            last = now;
             match self.pass().await {
                 Ok(_) => {}
                 Err(StoreError::Fenced { .. }) => return Ended::Fenced,
-                Err(e) => {
-                    error!(error = %e, "a health pass failed; the next one starts afresh");
-                    self.context.observer.was_away();
-                }
+                Err(e) => error!(error = %e, "a health pass failed; the next one starts afresh"),
             }
             tokio::select! {
                 () = stopped(&mut shutdown) => return Ended::Shutdown,
-                () = tokio::time::sleep(period) => {}
+                () = tokio::time::sleep(self.period()) => {}
                 () = self.context.observer.good_news.notified() => {
                     // Many arrive together after an outage: one pass for all of them.
                     tokio::time::sleep(Duration::from_millis(50)).await;

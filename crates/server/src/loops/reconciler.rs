@@ -291,13 +291,20 @@ impl Reconciler {
         let Context { store, fence, clock, .. } = &self.context;
         let Answer::Listed(listing) = &seen.answer else { return Ok(()) };
         let identity = listing.identity.as_str();
-        let now = clock.now();
+        let (now, claimed) = (clock.now(), clock.monotonic());
         let secret = if self.provider.wants_secret() { Some(self.context.entropy.token()) } else { None };
         let token = secret.as_deref().map(|secret| (self.token_of(&row.id, now), secret_hash(secret)));
         store.claim_create(fence, &row.id, attempt - 1, identity, token.as_ref(), now).await?;
         let Some(spec) = store.container(&row.id).await?.and_then(|c| c.spec) else {
             return Ok(());
         };
+        // Everybody counts on it that a create which was claimed can no longer arrive after this long. Whoever was
+        // stopped meanwhile must not send it any more: another may lead, and have made it already.
+        let settles = Duration::from_secs(u64::from(self.provider.capabilities().create_settles_seconds));
+        if clock.monotonic().saturating_sub(claimed) > settles {
+            warn!(container = %row.id, attempt, "held up after the claim of a create; it is not sent any more");
+            return Ok(());
+        }
         let seconds = self.context.config.reconciler.provider_timeout_seconds;
         let created = match &secret {
             Some(secret) => self.provider.create_with_secret(&spec, secret),

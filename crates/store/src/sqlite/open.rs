@@ -85,12 +85,19 @@ pub(super) fn reader(path: &Path) -> Result<Connection> {
     let connection = Connection::open_with_flags(path, flags).map_err(|e| refused(e, path))?;
     let tune = || -> rusqlite::Result<()> {
         connection.busy_timeout(BUSY_WAIT)?;
+        stable_plans(&connection)?;
         connection.pragma_update(None, "query_only", true)?;
         connection.pragma_update(None, "cache_size", -8192)?;
         connection.pragma_update(None, "temp_store", "memory")
     };
     tune().map_err(|e| refused(e, path))?;
     Ok(connection)
+}
+
+/// A statement is planned once. Otherwise SQLite compiles some of ours anew whenever a parameter is bound, in
+/// case its value (beside a partial index, or in a LIKE) allows another plan.
+fn stable_plans(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 pub(super) fn last_event(connection: &Connection, path: &Path) -> Result<i64> {
@@ -119,6 +126,7 @@ fn accept(connection: &mut Connection, path: &Path, durability: Durability) -> R
     if connection.is_readonly(rusqlite::MAIN_DB)? {
         return Err(Problem::Told(read_only(path)));
     }
+    stable_plans(connection)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "temp_store", "memory")?;
     connection.pragma_update(None, "cache_size", -32_768)?;

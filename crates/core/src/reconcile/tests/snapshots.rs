@@ -1210,6 +1210,20 @@ fn an_idempotent_create_that_was_cut_in_half_is_finished() {
 }
 
 #[test]
+fn a_create_that_was_answered_may_not_be_shown_yet() {
+    let world = "
+        row c-aaaa created sb-1 attempts=1 tried=-10s
+        row c-bbbb created sb-2 attempts=1 tried=-30s
+        inspect c-aaaa absent
+        inspect c-bbbb absent
+    ";
+    let plan = planned(world);
+    assert!(plan.contains("waiting c-aaaa: its creation may still arrive; decided in 20s"), "{plan}");
+    assert!(plan.contains("record c-bbbb created -> terminated (external)"), "{plan}");
+    assert!(!plan.contains("record c-aaaa"), "{plan}");
+}
+
+#[test]
 fn a_create_that_is_not_idempotent_is_given_up_as_lost() {
     let world = "
         provider idempotent=false settles=120
@@ -1547,6 +1561,25 @@ fn auto_terminate_stale() {
         sandbox sb-1 c-aaaa running
     ";
     assert_snapshot!(planned(world), @"nothing");
+}
+
+#[test]
+fn nobody_is_stale_who_was_heard_a_moment_ago() {
+    // The ladder is told of it by the next health pass.
+    let world = "
+        settings auto_terminate_stale=true
+        row c-aaaa running sb-1 age=2h health=dead heard=-1s
+        row c-bbbb running sb-2 age=2h health=dead heard=-300s
+        row c-cccc running sb-3 age=2h health=dead heard=+1h
+        sandbox sb-1 c-aaaa running age=2h
+        sandbox sb-2 c-bbbb running age=2h
+        sandbox sb-3 c-cccc running age=2h
+    ";
+    assert_snapshot!(planned(world), @"
+    desire c-bbbb terminated (stale, grace 10s)
+    desire c-cccc terminated (stale, grace 10s)
+    busy
+    ");
 }
 
 #[test]

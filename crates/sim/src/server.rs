@@ -1,0 +1,175 @@
+//! A simulated server process: the real loops and the real service over its own connection, and when each
+//! loop wants to go on. It lives, dies in the middle of anything, or sleeps and wakes up late.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parhelia_core::config::Config;
+use parhelia_core::time::{Clock, plus_seconds};
+use parhelia_providers::fake::FakeProvider;
+use parhelia_server::entropy::Entropy;
+use parhelia_server::loops::driver::{self, BUSY_PERIOD, LEAST_PAUSE};
+use parhelia_server::loops::health::{HealthLoop, Observer};
+use parhelia_server::loops::reconciler::{PassReport, Reconciler};
+use parhelia_server::loops::{Context, retention};
+use parhelia_server::service::{ProviderHandle, Service};
+use parhelia_store::sqlite::Inline;
+use parhelia_store::{Fence, Owner, Store, StoreError};
+use tokio::sync::watch;
+
+use crate::breakage::Breakage;
+use crate::database::{Connection, Ledger};
+use crate::edge::{Dice, SimClock};
+use crate::interrupt::Work;
+use crate::provider::Remote;
+
+/// What outlives every server.
+#[derive(Debug, Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) clock: Arc<SimClock>,
+    pub(crate) dice: Arc<Dice>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) provider: FakeProvider,
+    pub(crate) instance: &'static str,
+    pub(crate) database: Arc<Inline>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) breakage: Option<Breakage>,
+}
+
+pub(crate) type Pass = Result<PassReport, StoreError>;
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    context: Context,
+    reconciler: Arc<Reconciler>,
+    health: Arc<HealthLoop>,
+    pub(crate) service: Arc<Service>,
+    /// A pass of the reconciler that waits for its provider, or was left in the middle.
+    pub(crate) under_way: Option<Work<Pass>>,
+    pub(crate) left_at: Duration,
+    pub(crate) next_pass: Duration,
+    pub(crate) next_health: Duration,
+    pub(crate) next_retention: Duration,
+    /// Stopped by a signal until then; nothing of it runs and nothing reaches it.
+    pub(crate) asleep_until: Option<Duration>,
+    pub(crate) fell_asleep_at: Duration,
+}
+
+impl Server {
+    /// Takes the lead under a new epoch. `observer`: that of the server before it, which no real one has.
+    pub(crate) async fn start(
+        world: &Surroundings,
+        observer: Option<Arc<Observer>>,
+    ) -> Result<Self, StoreError> {
+        let now = world.clock.now();
+        let store = Store::new(world.database.clone());
+        let owner_id = world.dice.uuid();
+        let lease_until = plus_seconds(now, 60);
+        store
+            .register_owner(&Owner {
+                id: owner_id.clone(),
+                home_id: "home".into(),
+                host: "sim".into(),
+                boot_id: "boot".into(),
+                epoch: 0,
+                started_at: now,
+                lease_until,
+                ended_at: None,
+                version: "sim".into(),
+            })
+            .await?;
+        let epoch = store.take_leadership(&owner_id, lease_until, now, true).await?;
+        world.ledger.elected(epoch);
+        Ok(Self::led(world, Fence { owner_id, epoch }, observer))
+    }
+
+    fn led(world: &Surroundings, fence: Fence, observer: Option<Arc<Observer>>) -> Self {
+        let Surroundings { clock, dice, config, .. } = world;
+        let connection = Connection {
+            inner: world.database.clone(),
+            ledger: world.ledger.clone(),
+            dice: dice.clone(),
+            epoch: fence.epoch,
+            breakage: world.breakage,
+        };
+        let context = Context {
+            store: Store::new(Arc::new(connection)),
+            fence: fence.clone(),
+            config: config.clone(),
+            clock: clock.clone(),
+            entropy: dice.clone(),
+            observer: observer.unwrap_or_else(|| Arc::new(Observer::new(clock.clone()))),
+        };
+        let remote =
+            Remote { inner: world.provider.clone(), instance: world.instance, breakage: world.breakage };
+        let reconciler = Arc::new(Reconciler::new(context.clone(), Arc::new(remote)));
+        let (requests, _) = driver::requests();
+        let handle = ProviderHandle { provider: reconciler.provider().clone(), requests, shared: true };
+        let service = Service::new(
+            context.store.clone(),
+            BTreeMap::from([("fake".to_owned(), handle)]),
+            config.clone(),
+            clock.clone(),
+            dice.clone(),
+            world.instance.to_owned(),
+            context.observer.clone(),
+            watch::channel(Some(fence)).1,
+            watch::channel(false).1,
+        );
+        let now = clock.monotonic();
+        Self {
+            health: Arc::new(HealthLoop::new(context.clone())),
+            reconciler,
+            service: Arc::new(service),
+            under_way: None,
+            left_at: now,
+            next_pass: now,
+            next_health: now,
+            next_retention: now + Duration::from_secs(config.retention.interval_seconds),
+            asleep_until: None,
+            fell_asleep_at: Duration::ZERO,
+            context,
+        }
+    }
+
+    pub(crate) fn observer(&self) -> &Arc<Observer> {
+        &self.context.observer
+    }
+
+    pub(crate) fn pass(&self) -> Work<Pass> {
+        let reconciler = self.reconciler.clone();
+        Work::new(async move { reconciler.pass("sim").await })
+    }
+
+    pub(crate) fn health_pass(&self) -> Work<Result<usize, StoreError>> {
+        let health = self.health.clone();
+        Work::new(async move { health.pass().await })
+    }
+
+    pub(crate) fn retention_pass(&self) -> Work<Result<(), StoreError>> {
+        let context = self.context.clone();
+        Work::new(async move { retention::pass(&context).await })
+    }
+
+    /// As the driver does: by the timer, sooner if the plan asks for it.
+    pub(crate) fn schedule_pass(&mut self, pass: &Pass, now: Duration) {
+        let poll = Duration::from_secs(self.context.config.reconciler.poll_interval_seconds);
+        let pause = match pass {
+            Ok(report) => driver::pause(report, poll, self.context.clock.as_ref()),
+            Err(_) => BUSY_PERIOD,
+        };
+        self.next_pass = now + pause.max(LEAST_PAUSE);
+    }
+
+    /// A hint or a request.
+    pub(crate) fn poke(&mut self, now: Duration) {
+        self.next_pass = self.next_pass.min(now + LEAST_PAUSE);
+    }
+
+    /// When something of it is to be done next.
+    pub(crate) fn wakes_at(&self) -> Duration {
+        let next = self.next_pass.min(self.next_health).min(self.next_retention);
+        self.asleep_until.map_or(next, |until| next.max(until))
+    }
+}
