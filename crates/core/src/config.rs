@@ -50,6 +50,10 @@ pub struct Server {
     pub max_requests_per_second: u64,
     /// For a handshake, the head of a request, and a client that takes no more of its answer.
     pub client_patience_seconds: u64,
+    /// Live streams of events at once.
+    pub max_streams: u64,
+    /// The sign of life on a stream on which nothing happens.
+    pub sse_heartbeat_seconds: u64,
     /// A file with the certificate (and its chain) for the TCP address, and one with its key: then it is TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_cert: Option<String>,
@@ -81,6 +85,8 @@ impl Default for Server {
             max_connections: 1000,
             max_requests_per_second: 5000,
             client_patience_seconds: 30,
+            max_streams: 256,
+            sse_heartbeat_seconds: 30,
             tls_cert: None,
             tls_key: None,
             insecure_listen: false,
@@ -280,6 +286,8 @@ impl Config {
             ("server.max_connections", s.max_connections, 1, 100_000),
             ("server.max_requests_per_second", s.max_requests_per_second, 0, 1_000_000),
             ("server.client_patience_seconds", s.client_patience_seconds, 1, 600),
+            ("server.max_streams", s.max_streams, 1, 100_000),
+            ("server.sse_heartbeat_seconds", s.sse_heartbeat_seconds, 1, 3600),
             ("reconciler.poll_interval_seconds", r.poll_interval_seconds, 1, 3600),
             ("reconciler.stale_threshold_seconds", r.stale_threshold_seconds, 2, 86_400),
             ("reconciler.orphan_grace_period_seconds", r.orphan_grace_period_seconds, 0, 86_400),

@@ -12,6 +12,7 @@ pub mod cost;
 pub mod event;
 pub mod heartbeat;
 pub mod ids;
+pub mod interest;
 pub mod liveness;
 pub mod reconcile;
 pub mod sandbox;

@@ -1,4 +1,5 @@
-//! The control plane: use cases (`service`), control loops (`loops`) and the doors to them (`http`).
+//! The control plane: use cases (`service`), control loops (`loops`), the doors to them (`http`), and the readers of
+//! the history (`relay`).
 //!
 //! Every use case exists once, in `service`; a door parses, calls it and renders. Loops observe, let `core`
 //! decide, and act; they never serve anybody directly.
@@ -7,6 +8,7 @@ pub mod entropy;
 pub mod home;
 pub mod http;
 pub mod loops;
+pub mod relay;
 pub mod serve;
 pub mod service;
 mod tls;

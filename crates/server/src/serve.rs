@@ -35,6 +35,7 @@ use crate::loops::election::{Election, Lead};
 use crate::loops::health::{HealthLoop, Observer};
 use crate::loops::reconciler::Reconciler;
 use crate::loops::{Context, guests, lease, retention, stopped, vitals};
+use crate::relay::Hub;
 use crate::service::{ProviderHandle, Service};
 use crate::tls;
 
@@ -175,8 +176,11 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     }
     loops.spawn(vitals::run(service.clone(), stopping.clone()));
     loops.spawn(guests::run(service.clone(), stopping.clone()));
+    let (hub, tail) = Hub::new(&store, options.config.server.max_streams as usize).await?;
+    loops.spawn(hub.clone().run(tail, stopping.clone()));
     let app = App {
         service: service.clone(),
+        hub,
         info: Arc::new(info),
         stop: Arc::new(Notify::new()),
         document: Arc::default(),

@@ -108,6 +108,7 @@ statements! {
     EVENTS_TASK_OLDEST = "events_task_oldest",
     EVENTS_TYPE_NEWEST = "events_type_newest",
     EVENTS_TYPE_OLDEST = "events_type_oldest",
+    FIRST_EVENT = "first_event",
     FOREIGN = "foreign",
     FOREIGN_DELETE = "foreign_delete",
     FOREIGN_GONE = "foreign_gone",

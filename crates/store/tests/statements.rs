@@ -88,6 +88,7 @@ async fn hot_statements_never_scan_a_table_nor_sort_one() {
         (&sql::EVENTS_TYPE_OLDEST, "idx_events_type (event_type=? AND rowid>?)"),
         (&sql::EVENTS_TYPE_NEWEST, "idx_events_type (event_type=? AND rowid>?)"),
         (&sql::EVENTS_DELETE, "idx_events_timestamp (timestamp<?)"),
+        (&sql::FIRST_EVENT, "SEARCH events"),
         (&sql::LAST_EVENT, "SEARCH events"),
         (&sql::CYCLE_OF_PROVIDER, "idx_cycles_provider (provider=?)"),
     ];

@@ -3,7 +3,7 @@
 
 #[path = "../../../store/tests/common/postgres.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the store's tests use the rest")]
-mod server;
+pub(crate) mod server;
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use crate::harness::{Home, Server, eventually, text};
 
 /// Homes that share a database and the world of a fake provider.
-struct Team {
-    postgres: server::Server,
+pub(crate) struct Team {
+    pub(crate) postgres: server::Server,
     url: String,
     world: tempfile::NamedTempFile,
 }
 
 impl Team {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let postgres = server::Server::start();
         let url = postgres.database();
         let world = tempfile::NamedTempFile::new().unwrap();
@@ -29,7 +29,7 @@ impl Team {
         Self { postgres, url, world }
     }
 
-    fn home(&self) -> Home {
+    pub(crate) fn home(&self) -> Home {
         Home::with_config(&format!(
             "fake_world = '{}'\n[server]\ndatabase_url = '{}'\n[reconciler]\npoll_interval_seconds = 1\n",
             self.world.path().display(),

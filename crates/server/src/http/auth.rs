@@ -37,6 +37,10 @@ impl std::fmt::Display for Door {
     }
 }
 
+/// The hash of the token that a caller has shown; none for one whose right cannot be revoked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shown(pub(super) Option<[u8; 32]>);
+
 /// What every guard knows: the home's own token, and how fast anybody may ask.
 #[derive(Clone)]
 pub struct Gate {
@@ -75,13 +79,15 @@ impl Gate {
         Some(too_early.wait_time_from(rates.clock().now()).as_secs().max(1))
     }
 
-    async fn admit(&self, app: &App, door: &Door, presented: Option<&str>) -> Result<Caller, Fault> {
+    async fn admit(&self, app: &App, door: &Door, presented: Option<&str>) -> Result<(Caller, Shown), Fault> {
         match (presented, door) {
-            (None, Door::Socket) => Ok(Caller::admin("local")),
+            (None, Door::Socket) => Ok((Caller::admin("local"), Shown(None))),
             (None, _) => Err(Fault::unauthorized("a token is needed on this address")),
-            (Some(secret), _) if bool::from(self.admin.ct_eq(&hash(secret))) => Ok(Caller::admin("admin")),
+            (Some(secret), _) if bool::from(self.admin.ct_eq(&hash(secret))) => {
+                Ok((Caller::admin("admin"), Shown(None)))
+            }
             (Some(secret), _) => match app.service.caller(secret).await {
-                Ok(Some(caller)) => Ok(caller),
+                Ok(Some(caller)) => Ok((caller, Shown(Some(hash(secret))))),
                 Ok(None) => Err(Fault::unauthorized("the token is not known here, or holds no longer")),
                 Err(e) => Err(e.into()),
             },
@@ -99,8 +105,8 @@ pub(super) async fn guard(
     next: Next,
 ) -> Response {
     let door = request.extensions().get::<Door>().cloned().unwrap_or(Door::Containers);
-    let caller = match gate.admit(&app, &door, bearer(&request)).await {
-        Ok(caller) => caller,
+    let (caller, shown) = match gate.admit(&app, &door, bearer(&request)).await {
+        Ok(admitted) => admitted,
         Err(fault) => {
             // Who cannot say who it is may not ask for long either.
             if let Some(seconds) = gate.too_fast(&door, &format!("from {door}")) {
@@ -126,6 +132,7 @@ pub(super) async fn guard(
         app.service.asked();
     }
     request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(shown);
     next.run(request).await
 }
 

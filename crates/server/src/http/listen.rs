@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
@@ -31,6 +31,16 @@ pub struct Limits {
     pub connections: usize,
     /// For a TLS handshake, for the head of a request, and for the client to take more of an answer.
     pub patience: Duration,
+}
+
+/// Ends the connection of a request, whatever its client does: for answers that have no end of their own.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HangUp(Arc<Notify>);
+
+impl HangUp {
+    pub(super) fn now(&self) {
+        self.0.notify_one();
+    }
 }
 
 pub enum Listener {
@@ -101,9 +111,12 @@ async fn converse<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let hang_up = HangUp::default();
+    let hung_up = hang_up.0.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(door.clone());
+        request.extensions_mut().insert(hang_up.clone());
         router.clone().oneshot(request)
     });
     let mut stream = TimeoutStream::new(stream);
@@ -112,8 +125,13 @@ async fn converse<S>(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(patience);
     let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), service);
-    if let Err(e) = watcher.watch(connection).await {
-        debug!(error = %e, "a connection ended early");
+    tokio::select! {
+        ended = watcher.watch(connection) => {
+            if let Err(e) = ended {
+                debug!(error = %e, "a connection ended early");
+            }
+        }
+        () = hung_up.notified() => {}
     }
 }
 

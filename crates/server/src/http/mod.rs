@@ -26,14 +26,16 @@ pub use listen::{Limits, Listener, serve};
 pub use problem::Fault;
 pub use routes::ACCESS;
 
-use self::handlers::{containers, events, heartbeats, instances, reconciler, server, tokens};
+use self::handlers::{containers, events, heartbeats, instances, reconciler, server, stream, tokens};
 use self::routes::Routes;
+use crate::relay::Hub;
 use crate::service::Service;
 
 /// What every handler sees.
 #[derive(Debug, Clone)]
 pub struct App {
     pub service: Arc<Service>,
+    pub hub: Arc<Hub>,
     pub info: Arc<ServerInfo>,
     /// Rung by `POST /server/shutdown`.
     pub stop: Arc<Notify>,
@@ -62,6 +64,7 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Operator, routes!(containers::terminate))
         .add(Access::Operator, routes!(containers::cleanup))
         .add(Access::Viewer, routes!(events::events))
+        .add(Access::Viewer, routes!(stream::stream))
         .add(Access::Viewer, routes!(reconciler::reconciler))
         .add(Access::Operator, routes!(reconciler::reconcile_now))
         .add(Access::Viewer, routes!(instances::instances))

@@ -92,6 +92,10 @@ impl Fault {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail, fix)
     }
 
+    pub fn busy(detail: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail, fix)
+    }
+
     pub fn internal(detail: impl Into<String>) -> Self {
         let fix = "repeat the request; if it fails again, report it with the server's log";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail, fix)

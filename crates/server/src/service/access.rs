@@ -93,6 +93,11 @@ impl Service {
         Ok(Some(Caller { subject: token.subject, role: token.role, container: token.container_id }))
     }
 
+    /// Whether the token with this hash still opens anything: for what goes on long after it was presented.
+    pub async fn holds(&self, hash: &[u8; 32]) -> Result<bool, ServiceError> {
+        Ok(self.token(hash).await?.is_some_and(|token| token.is_valid(self.clock.now())))
+    }
+
     async fn token(&self, hash: &[u8; 32]) -> Result<Option<Token>, ServiceError> {
         let moment = self.clock.monotonic();
         let fresh = |since: &Duration| moment.saturating_sub(*since) < BELIEVED;

@@ -62,6 +62,11 @@ impl Store {
         self.query(sql, params, row::event).await
     }
 
+    /// The oldest event that is still kept; 0 when there is none.
+    pub async fn first_event_id(&self) -> Result<i64> {
+        Ok(self.query_one(&sql::FIRST_EVENT, vec![], |c| c.int()).await?.unwrap_or(0))
+    }
+
     /// Where the tail ends now; 0 when nothing has happened.
     pub async fn last_event_id(&self) -> Result<i64> {
         Ok(self.query_one(&sql::LAST_EVENT, vec![], |c| c.int()).await?.unwrap_or(0))

@@ -6,11 +6,14 @@ pub(super) mod heartbeats;
 pub(super) mod instances;
 pub(super) mod reconciler;
 pub(super) mod server;
+pub(super) mod stream;
 pub(super) mod tokens;
 
 use axum::{Extension, Json};
 
+use super::auth::Shown;
 use super::extract::{Ask, Body, misfit, moment, repeated, wait, words};
+use super::listen::HangUp;
 use super::{App, Fault};
 use crate::service::Caller;
 
