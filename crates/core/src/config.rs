@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::alert::{self, Alert};
 use crate::cost::{Price, Prices};
 use crate::liveness::Ladder;
 use crate::word_enum;
@@ -25,6 +26,9 @@ pub struct Config {
     pub process: Process,
     pub docker: Docker,
     pub retention: Retention,
+    pub monitor_log: MonitorLog,
+    /// Webhooks, and the events that each is told of.
+    pub alerts: Vec<Alert>,
     /// A provider for tests: the file that holds its world.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fake_world: Option<String>,
@@ -266,6 +270,24 @@ impl Default for Retention {
     }
 }
 
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MonitorLog {
+    pub enabled: bool,
+    /// In the home, unless it is absolute.
+    pub path: String,
+    /// Set aside before it becomes larger than this.
+    pub max_bytes: u64,
+    /// How many that were set aside are kept.
+    pub keep: u64,
+}
+
+impl Default for MonitorLog {
+    fn default() -> Self {
+        Self { enabled: true, path: "monitor.log".to_owned(), max_bytes: 10 << 20, keep: 5 }
+    }
+}
+
 impl Config {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let config: Config =
@@ -306,11 +328,22 @@ impl Config {
             ("retention.heartbeat_hour_days", t.heartbeat_hour_days, 1, 3650),
             ("retention.event_days", t.event_days, 1, 3650),
             ("retention.cycle_hours", t.cycle_hours, 1, 8760),
+            ("monitor_log.max_bytes", self.monitor_log.max_bytes, 4096, 1 << 40),
+            ("monitor_log.keep", self.monitor_log.keep, 1, 1000),
         ] {
             if !(low..=high).contains(&value) {
                 let allowed = format!("from {low} to {high}");
                 return Err(ConfigError::Range { key, value: value.to_string(), allowed });
             }
+        }
+        alert::check(&self.alerts)?;
+        let path = &self.monitor_log.path;
+        if path.is_empty() || path.ends_with('/') {
+            return Err(ConfigError::Range {
+                key: "monitor_log.path",
+                value: format!("'{path}'"),
+                allowed: "the path of a file".into(),
+            });
         }
         let scheme = |url: &str| url.starts_with("postgres://") || url.starts_with("postgresql://");
         if s.database_url.as_ref().is_some_and(|url| !scheme(&url.0)) {
@@ -398,8 +431,8 @@ impl Config {
 
 /// A mistake is shown with its line, and that line may hold a password.
 fn without_secrets(message: &str) -> String {
-    let hidden = |line: &str| match line.split_once("database_url") {
-        Some((before, rest)) if rest.contains("://") => format!("{before}database_url = (hidden)"),
+    let hidden = |line: &str| match line.split_once("url") {
+        Some((before, rest)) if rest.contains("://") => format!("{before}url = (hidden)"),
         _ => line.to_owned(),
     };
     message.lines().map(hidden).collect::<Vec<_>>().join("\n")

@@ -21,6 +21,7 @@ pub const APPLICATION_ID: i64 = 0x5048_4c41;
 pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_init", include_str!("../../migrations/sqlite/0001_init.sql")),
     ("0003_tokens", include_str!("../../migrations/sqlite/0003_tokens.sql")),
+    ("0004_deliveries", include_str!("../../migrations/sqlite/0004_deliveries.sql")),
 ];
 
 /// How long to wait for somebody else's lock before saying so.

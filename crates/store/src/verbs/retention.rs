@@ -34,6 +34,11 @@ impl Store {
         self.delete("delete_old_heartbeat_hours", &sql::HEARTBEAT_HOURS_DELETE, params![before]).await
     }
 
+    /// Deletes deliveries that were over before `before`, at most `max_rows`; gives how many.
+    pub async fn delete_old_deliveries(&self, before: Timestamp, max_rows: i64) -> Result<i64> {
+        self.delete("delete_old_deliveries", &sql::DELIVERIES_DELETE, params![before, max_rows]).await
+    }
+
     async fn delete(
         &self,
         name: &'static str,
