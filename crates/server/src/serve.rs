@@ -35,7 +35,8 @@ use crate::loops::election::{Election, Lead};
 use crate::loops::health::{HealthLoop, Observer};
 use crate::loops::reconciler::Reconciler;
 use crate::loops::{Context, guests, lease, retention, stopped, vitals};
-use crate::relay::Hub;
+use crate::relay::alerts::{self, Posts};
+use crate::relay::{Hub, MonitorLog};
 use crate::service::{ProviderHandle, Service};
 use crate::tls;
 
@@ -121,6 +122,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         Some(url) => Store::open_postgres(&url.0).await?,
         None => Store::open_sqlite(&home.database())?,
     };
+    let before = store.last_event_id().await?;
     let led = lead(&store, &home, &clock, &entropy).await?;
     let tcp = match address {
         Some(address) => Some(TcpListener::bind(address).await.map_err(|e| listen_error(address, &e))?),
@@ -146,7 +148,9 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let docker = docker(&options, &home, &context).await?;
     let mounted = options.config.docker.supervisor != DockerSupervisor::Off && docker.is_some();
     let for_containers = if mounted { Some(container_listener(&home)?) } else { None };
-    let (handles, lead) = start_loops(&options, &home, &context, &stopping, docker, &mut loops)?;
+    let posts = alerts::posts(&options.config, &home.secrets());
+    let (handles, lead) =
+        start_loops(&options, &home, &context, &stopping, docker, posts.clone(), &mut loops)?;
     let info = ServerInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance_id: led.instance_id.clone(),
@@ -160,7 +164,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         on_demand: options.on_demand,
         providers: handles.keys().cloned().collect(),
     };
-    let service = Arc::new(Service::new(
+    let service = Service::new(
         store.clone(),
         handles,
         context.config.clone(),
@@ -170,7 +174,8 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         context.observer.clone(),
         lead,
         stopping.clone(),
-    ));
+    );
+    let service = Arc::new(service.with_posts(posts));
     if let Some(wakes) = store.wakes() {
         loops.spawn(hear_wakes(service.clone(), wakes, stopping.clone()));
     }
@@ -178,6 +183,10 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     loops.spawn(guests::run(service.clone(), stopping.clone()));
     let (hub, tail) = Hub::new(&store, options.config.server.max_streams as usize).await?;
     loops.spawn(hub.clone().run(tail, stopping.clone()));
+    if options.config.monitor_log.enabled {
+        let log = MonitorLog::new(&home.path, &options.config.monitor_log);
+        loops.spawn(log.run(store.clone(), before, stopping.clone()));
+    }
     let app = App {
         service: service.clone(),
         hub,
@@ -393,6 +402,7 @@ fn start_loops(
     context: &Context,
     stopping: &watch::Receiver<bool>,
     docker: Option<DockerProvider>,
+    posts: Posts,
     loops: &mut JoinSet<Ended>,
 ) -> Result<(BTreeMap<String, ProviderHandle>, Lead), ServeError> {
     let seat = context.store.seat();
@@ -434,7 +444,7 @@ fn start_loops(
     loops.spawn(lease::run(context.clone(), seat.is_none(), stopping.clone()));
     let (lead, held) = watch::channel(seat.is_none().then(|| context.fence.clone()));
     let fenced = Arc::new(Notify::new());
-    let leading = Leading { context: context.clone(), queues, fenced: fenced.clone() };
+    let leading = Leading { context: context.clone(), queues, posts, fenced: fenced.clone() };
     match seat {
         Some(seat) => {
             let election =
@@ -451,6 +461,7 @@ fn start_loops(
 struct Leading {
     context: Context,
     queues: Vec<(Arc<dyn Provider>, SharedQueue)>,
+    posts: Posts,
     fenced: Arc<Notify>,
 }
 
@@ -462,6 +473,7 @@ impl Leading {
             loops.spawn(driver::reconcile(context.clone(), reconciler, queue.clone(), stopping.clone()));
         }
         loops.spawn(HealthLoop::new(context.clone()).run(stopping.clone()));
+        loops.spawn(alerts::run(context.clone(), self.posts.clone(), stopping.clone()));
         loops.spawn(retention::run(context, stopping.clone()));
     }
 

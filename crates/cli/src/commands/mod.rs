@@ -1,5 +1,6 @@
 //! One function per command: ask the server, then print. No command decides what the server should decide.
 
+mod alerts;
 mod cleanup;
 mod containers;
 mod events;
@@ -10,7 +11,9 @@ mod shell;
 mod tokens;
 mod wait;
 
-use crate::args::{Command, EventsCommand, InstancesCommand, ReconcilerCommand, TokensCommand};
+use crate::args::{
+    AlertsCommand, Command, EventsCommand, InstancesCommand, ReconcilerCommand, TokensCommand,
+};
 use crate::context::Context;
 use crate::error::Result;
 
@@ -37,6 +40,10 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
             TokensCommand::List { all } => tokens::list(ctx, all).await,
             TokensCommand::Create(args) => tokens::create(ctx, args).await,
             TokensCommand::Revoke { id } => tokens::revoke(ctx, &id).await,
+        },
+        Command::Alerts(args) => match args.command.unwrap_or(AlertsCommand::List) {
+            AlertsCommand::List => alerts::list(ctx).await,
+            AlertsCommand::Test { name } => alerts::test(ctx, &name).await,
         },
         Command::Info => server::info(ctx).await,
         Command::Version(args) => server::version(ctx, args).await,

@@ -26,7 +26,7 @@ pub use listen::{Limits, Listener, serve};
 pub use problem::Fault;
 pub use routes::ACCESS;
 
-use self::handlers::{containers, events, heartbeats, instances, reconciler, server, stream, tokens};
+use self::handlers::{alerts, containers, events, heartbeats, instances, reconciler, server, stream, tokens};
 use self::routes::Routes;
 use crate::relay::Hub;
 use crate::service::Service;
@@ -65,6 +65,8 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Operator, routes!(containers::cleanup))
         .add(Access::Viewer, routes!(events::events))
         .add(Access::Viewer, routes!(stream::stream))
+        .add(Access::Viewer, routes!(alerts::alerts))
+        .add(Access::Operator, routes!(alerts::test_alert))
         .add(Access::Viewer, routes!(reconciler::reconciler))
         .add(Access::Operator, routes!(reconciler::reconcile_now))
         .add(Access::Viewer, routes!(instances::instances))
