@@ -8,6 +8,7 @@ mod harness;
 #[path = "../../../providers/tests/docker/engine.rs"]
 mod docker_engine;
 
+mod alerts;
 mod api_input;
 mod bench;
 mod cost;
@@ -20,8 +21,10 @@ mod incident;
 mod kills;
 mod listening;
 mod lying_provider;
+mod monitor_log;
 mod policies;
 mod postgres;
+mod receiver;
 mod recovery;
 mod screens;
 mod server_life;

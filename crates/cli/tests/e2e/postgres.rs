@@ -37,7 +37,7 @@ impl Team {
         ))
     }
 
-    fn database(&self) -> &str {
+    pub(crate) fn database(&self) -> &str {
         self.url.rsplit('/').next().unwrap()
     }
 

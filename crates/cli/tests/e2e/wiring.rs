@@ -67,6 +67,8 @@ fn every_setting_is_observed() {
     let mut config = Config::parse("").unwrap();
     config.fake_world = Some(String::new());
     config.prices = parhelia_core::cost::Prices::built_in();
+    let alert = "[[alerts]]\nname='a'\nurl='http://h/'\nseverity='info'\nsecret='s'";
+    config.alerts = Config::parse(alert).unwrap().alerts;
     let whole = serde_json::to_value(&config).unwrap();
     let mut keys = BTreeSet::new();
     for (section, value) in whole.as_object().unwrap() {
