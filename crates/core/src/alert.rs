@@ -199,9 +199,17 @@ pub struct Delivery {
     pub next_attempt_at: Timestamp,
 }
 
-/// Those whose time has come, and when the next one's comes.
-pub fn due(waiting: Vec<Delivery>, now: Timestamp) -> (Vec<Delivery>, Option<Timestamp>) {
-    let (due, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|d| d.next_attempt_at <= now);
+/// Those whose time has come, and when the next one's comes. A time further away than any pause means that the clock
+/// was set back: nobody waits an hour because of it.
+pub fn due(
+    waiting: Vec<Delivery>,
+    retry_seconds: &[u64],
+    now: Timestamp,
+) -> (Vec<Delivery>, Option<Timestamp>) {
+    let longest = retry_seconds.iter().max().map_or(0, |pause| i64::try_from(*pause).unwrap_or(i64::MAX));
+    let latest = plus_seconds(now, longest);
+    let has_come = |d: &Delivery| d.next_attempt_at <= now || d.next_attempt_at > latest;
+    let (due, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(has_come);
     (due, later.into_iter().map(|d| d.next_attempt_at).min())
 }
 
@@ -451,7 +459,10 @@ mod tests {
             attempts: 0,
             next_attempt_at: at(second),
         };
-        let (now, next) = due(vec![one(1, 0), one(2, 10), one(3, 20), one(4, 15)], at(10));
+        let all = || vec![one(1, 0), one(2, 10), one(3, 20), one(4, 15)];
+        let (now, next) = due(all(), &[30, 5], at(10));
         assert_eq!((now, next), (vec![one(1, 0), one(2, 10)], Some(at(15))));
+        // The clock was set back by an hour: 30 seconds are the longest that anybody waits.
+        assert_eq!(due(all(), &[30, 5], at(-3600)), (all(), None));
     }
 }

@@ -95,7 +95,7 @@ impl Courier {
         }
         let waiting = store.pending_deliveries(&self.post.alert.name, free as i64).await?;
         let now = clock.now();
-        let (due, next) = alert::due(waiting, now);
+        let (due, next) = alert::due(waiting, &self.post.alert.retry_seconds, now);
         let more = due.len() == free;
         for delivery in due {
             match store.claim_delivery(fence, &delivery, now).await {
