@@ -48,6 +48,8 @@ word_enum!(
         TokenRevoked = "token_revoked",
         AccessRefused = "access_refused",
 
+        AlertFailed = "alert_failed",
+
         ServerStarted = "server_started",
         ServerStopped = "server_stopped",
         LeaderElected = "leader_elected",
@@ -88,7 +90,7 @@ impl EventType {
             | SandboxQuarantined
             | AccessRefused => Severity::Warning,
             OrphanDetected | CreateFailed | StopFailed | ContainerUnhealthy | ContainerDead
-            | ContainerSilent | BreakerTripped | ReconcileFailed => Severity::Error,
+            | ContainerSilent | BreakerTripped | ReconcileFailed | AlertFailed => Severity::Error,
             _ => Severity::Info,
         }
     }

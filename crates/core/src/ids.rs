@@ -93,6 +93,13 @@ prefixed_id!(
     "One sandbox instance at a provider, and our record of it."
 );
 prefixed_id!(
+    DeliveryId,
+    "delivery",
+    "dlv-",
+    "^dlv-[a-z0-9]{4,40}$",
+    "One event on its way to one receiver of alerts."
+);
+prefixed_id!(
     TokenId,
     "token",
     "tok-",

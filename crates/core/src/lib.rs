@@ -5,6 +5,7 @@
 //! IO in this crate: `now` is an argument, and so is every random bit.
 
 pub mod access;
+pub mod alert;
 pub mod api;
 pub mod config;
 pub mod container;
@@ -16,6 +17,8 @@ pub mod history;
 pub mod ids;
 pub mod interest;
 pub mod liveness;
+pub mod monitor_log;
+pub mod notice;
 pub mod overview;
 pub mod reconcile;
 pub mod sandbox;

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod docker;
 pub mod fake;
 pub mod process;
+pub mod secret;
 pub mod supervise;
 
 use parhelia_core::heartbeat::Sample;

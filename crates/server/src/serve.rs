@@ -35,7 +35,8 @@ use crate::loops::election::{Election, Lead};
 use crate::loops::health::{HealthLoop, Observer};
 use crate::loops::reconciler::Reconciler;
 use crate::loops::{Context, guests, lease, retention, stopped, vitals};
-use crate::relay::Hub;
+use crate::relay::alerts::{self, Posts};
+use crate::relay::{Hub, MonitorLog};
 use crate::service::{ProviderHandle, Service};
 use crate::tls;
 use crate::waiting::{self, Doorway, GaveUp};
@@ -145,7 +146,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     } else {
         begin().await?
     };
-    let Begun { store, led, docker_recorded } = begun;
+    let Begun { store, led, before, docker_recorded } = begun;
 
     let context = Context {
         store: store.clone(),
@@ -160,7 +161,9 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let docker = docker(&options, &home, &context, docker_recorded)?;
     let mounted = options.config.docker.supervisor != DockerSupervisor::Off && docker.is_some();
     let for_containers = if mounted { Some(container_listener(&home)?) } else { None };
-    let (handles, lead) = start_loops(&options, &home, &context, &stopping, docker, &mut loops)?;
+    let posts = alerts::posts(&options.config, &home.secrets());
+    let (handles, lead) =
+        start_loops(&options, &home, &context, &stopping, docker, posts.clone(), &mut loops)?;
     let info = ServerInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance_id: led.instance_id.clone(),
@@ -174,7 +177,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         on_demand: options.on_demand,
         providers: handles.keys().cloned().collect(),
     };
-    let service = Arc::new(Service::new(
+    let service = Service::new(
         store.clone(),
         handles,
         context.config.clone(),
@@ -184,7 +187,8 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         context.observer.clone(),
         lead,
         stopping.clone(),
-    ));
+    );
+    let service = Arc::new(service.with_posts(posts));
     if let Some(wakes) = store.wakes() {
         loops.spawn(hear_wakes(service.clone(), wakes, stopping.clone()));
     }
@@ -192,6 +196,10 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     loops.spawn(guests::run(service.clone(), stopping.clone()));
     let (hub, tail) = Hub::new(&store, options.config.server.max_streams as usize).await?;
     loops.spawn(hub.clone().run(tail, stopping.clone()));
+    if options.config.monitor_log.enabled {
+        let log = MonitorLog::new(&home.path, &options.config.monitor_log);
+        loops.spawn(log.run(store.clone(), before, stopping.clone()));
+    }
     let app = App {
         service: service.clone(),
         hub,
@@ -231,6 +239,8 @@ impl Drop for SocketFile {
 struct Begun {
     store: Store,
     led: Led,
+    /// The last event of those who were here before us.
+    before: i64,
     docker_recorded: bool,
 }
 
@@ -245,9 +255,10 @@ async fn begin(
         Some(url) => Store::open_postgres(&url.0).await?,
         None => Store::open_sqlite(&home.database())?,
     };
+    let before = store.last_event_id().await?;
     let led = lead(&store, home, clock, entropy).await?;
     let docker_recorded = !store.tracked("docker").await?.is_empty();
-    Ok(Begun { store, led, docker_recorded })
+    Ok(Begun { store, led, before, docker_recorded })
 }
 
 async fn end(
@@ -437,6 +448,7 @@ fn start_loops(
     context: &Context,
     stopping: &watch::Receiver<bool>,
     docker: Option<DockerProvider>,
+    posts: Posts,
     loops: &mut JoinSet<Ended>,
 ) -> Result<(BTreeMap<String, ProviderHandle>, Lead), ServeError> {
     let seat = context.store.seat();
@@ -478,7 +490,7 @@ fn start_loops(
     loops.spawn(lease::run(context.clone(), seat.is_none(), stopping.clone()));
     let (lead, held) = watch::channel(seat.is_none().then(|| context.fence.clone()));
     let (tell, fenced) = watch::channel(0);
-    let leading = Leading { context: context.clone(), queues, fenced: tell };
+    let leading = Leading { context: context.clone(), queues, posts, fenced: tell };
     match seat {
         Some(seat) => {
             let election =
@@ -497,6 +509,7 @@ struct Leading {
     queues: Vec<(Arc<dyn Provider>, SharedQueue)>,
     /// The epoch of a lead in which a loop has ended.
     fenced: watch::Sender<i64>,
+    posts: Posts,
 }
 
 impl Leading {
@@ -507,6 +520,7 @@ impl Leading {
             loops.spawn(driver::reconcile(context.clone(), reconciler, queue.clone(), stopping.clone()));
         }
         loops.spawn(HealthLoop::new(context.clone()).run(stopping.clone()));
+        loops.spawn(alerts::run(context.clone(), self.posts.clone(), stopping.clone()));
         loops.spawn(retention::run(context, stopping.clone()));
     }
 

@@ -25,8 +25,9 @@ use tokio::sync::{broadcast, oneshot, watch};
 pub use error::{Result, StoreError};
 pub use script::{Cells, Database, Expect, Query, Row, Rows, Script, Step, StepOutcome, Take, Value};
 pub use types::{
-    ContainerFilter, ContainerStats, Cycle, CycleOutcome, DesireOutcome, EventFilter, Fence, Foreign,
-    Instance, Leadership, NewContainer, NewCycle, OldestRunning, Owner, RetentionReport, Task, Worker,
+    Attempted, ContainerFilter, ContainerStats, Cycle, CycleOutcome, DesireOutcome, EventFilter, Fence,
+    Foreign, Instance, Leadership, NewContainer, NewCycle, NewDelivery, OldestRunning, Owner, ReaderMove,
+    RetentionReport, Task, Worker,
 };
 pub use verbs::PatientRow;
 

@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 use parhelia_core::access::Token;
+use parhelia_core::alert::{AlertCounts, Delivery};
 use parhelia_core::container::Container;
 use parhelia_core::event::Event;
 use parhelia_core::heartbeat::{Heartbeat, HeartbeatHour};
-use parhelia_core::ids::{ContainerId, TokenId};
+use parhelia_core::ids::{ContainerId, DeliveryId, TokenId};
 use parhelia_core::reconcile::{Counts, ProviderMemory, Tracked};
 use parhelia_core::sandbox::Resources;
 use parhelia_core::time;
@@ -409,5 +410,28 @@ pub(crate) fn token(c: &mut Columns<'_>) -> Result<Token> {
         expires_at: c.time_opt()?,
         revoked_at: c.time_opt()?,
         last_used_at: c.time_opt()?,
+    })
+}
+
+pub(crate) fn delivery(c: &mut Columns<'_>) -> Result<Delivery> {
+    Ok(Delivery {
+        id: c.next(|cells, at| match cells.text(at)? {
+            None => Err("it is empty".to_owned()),
+            Some(text) => DeliveryId::parse(text).map_err(|e| e.to_string()),
+        })?,
+        alert: c.text()?,
+        event_id: c.int()?,
+        attempts: c.int()?,
+        next_attempt_at: c.time()?,
+    })
+}
+
+pub(crate) fn alert_counts(c: &mut Columns<'_>) -> Result<AlertCounts> {
+    Ok(AlertCounts {
+        pending: c.int()?,
+        delivered: c.int()?,
+        failed: c.int()?,
+        last_delivered_at: c.time_opt()?,
+        ..AlertCounts::default()
     })
 }

@@ -56,6 +56,7 @@ value_from! {
     &Arc<str> => |v| Value::Shared(v.clone()),
     &ContainerId => |v| Value::Text(v.as_str().to_owned()),
     &TokenId => |v| Value::Text(v.as_str().to_owned()),
+    parhelia_core::alert::DeliveryState => |v| Value::Word(v.as_str()),
     parhelia_core::access::Role => |v| Value::Word(v.as_str()),
     Timestamp => |v| Value::Text(time::to_text(v)),
     parhelia_core::state::ContainerState => |v| Value::Word(v.as_str()),

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use parhelia_core::alert::DeliveryState;
 use parhelia_core::event::{EventType, Source};
-use parhelia_core::ids::ContainerId;
+use parhelia_core::ids::{ContainerId, DeliveryId};
 use parhelia_core::reconcile::{Counts, Discovered, Waiting};
 use parhelia_core::sandbox::{Resources, SandboxSpec};
 use parhelia_core::state::{ContainerState, CostSource, Health, TerminationReason, WorkerState};
@@ -352,4 +353,32 @@ pub struct RetentionReport {
     pub hours: i64,
     /// There may be more: as many as allowed were taken.
     pub more: bool,
+}
+
+/// A reader of the history goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReaderMove {
+    pub reader: String,
+    /// Where it was believed to be.
+    pub from: i64,
+    pub to: i64,
+}
+
+/// An event that an alert is to be told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewDelivery {
+    pub id: DeliveryId,
+    pub alert: String,
+    pub event_id: i64,
+}
+
+/// What became of an attempt to deliver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempted {
+    pub state: DeliveryState,
+    /// The receiver's, if it answered.
+    pub status: Option<i64>,
+    pub error: Option<String>,
+    /// For one that is pending again.
+    pub next_attempt_at: Option<Timestamp>,
 }

@@ -90,6 +90,13 @@ async fn hot_statements_never_scan_a_table_nor_sort_one() {
         (&sql::EVENTS_DELETE, "idx_events_timestamp (timestamp<?)"),
         (&sql::FIRST_EVENT, "SEARCH events"),
         (&sql::LAST_EVENT, "SEARCH events"),
+        (&sql::READER_ADVANCE, "(name=?)"),
+        (&sql::DELIVERIES_PENDING, "idx_deliveries_pending (alert=?)"),
+        (&sql::DELIVERIES_OPEN, "idx_deliveries_open"),
+        (&sql::DELIVERIES_DELETE, "idx_deliveries_finished (finished_at<?)"),
+        (&sql::DELIVERY_CLAIM, "(id=?)"),
+        (&sql::DELIVERY_RECORD, "(id=?)"),
+        (&sql::ALERT_TROUBLE, "idx_deliveries_trouble (alert=?"),
         (&sql::CYCLE_OF_PROVIDER, "idx_cycles_provider (provider=?)"),
     ];
     // What these sort is bounded or small: a batch, one task's containers, the silent ones, one minimum,

@@ -218,6 +218,16 @@ Examples:
 The same is at /mcp of the server itself, over HTTP.")]
     Mcp,
 
+    /// See whom alerts go to and what became of them, or try one out
+    #[command(
+        visible_alias = "alert",
+        after_help = "\
+Examples:
+  parhelia alerts list
+  parhelia alerts test ops          send a test now, and show what the receiver answered"
+    )]
+    Alerts(AlertsArgs),
+
     /// Show which server answers, and where it keeps its data
     Info,
 

@@ -212,6 +212,25 @@ pub(crate) enum TokensCommand {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct AlertsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<AlertsCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AlertsCommand {
+    /// List the configured alerts: where each goes, what it is for, and what became of its deliveries
+    #[command(visible_alias = "ls")]
+    List,
+    /// Send a test to the receiver of an alert now, and show what it answered
+    Test {
+        /// Its name in the configuration
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct TokenCreateArgs {
     /// The person or program that gets it: events and limits name it
     #[arg(value_name = "SUBJECT")]

@@ -1,5 +1,6 @@
 //! One function per command: ask the server, then print. No command decides what the server should decide.
 
+mod alerts;
 mod cleanup;
 mod containers;
 mod doctor;
@@ -15,7 +16,7 @@ mod wait;
 mod why;
 
 use crate::args::{
-    Command, ConfigCommand, EventsCommand, InstancesCommand, ReconcilerCommand, TokensCommand,
+    AlertsCommand, Command, ConfigCommand, EventsCommand, InstancesCommand, ReconcilerCommand, TokensCommand,
 };
 use crate::context::Context;
 use crate::error::Result;
@@ -50,6 +51,10 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         Command::Mcp => mcp::run(ctx).await,
         Command::Why { id } => why::run(ctx, &id).await,
         Command::Doctor => doctor::run(ctx).await,
+        Command::Alerts(args) => match args.command.unwrap_or(AlertsCommand::List) {
+            AlertsCommand::List => alerts::list(ctx).await,
+            AlertsCommand::Test { name } => alerts::test(ctx, &name).await,
+        },
         Command::Info => server::info(ctx).await,
         Command::Version(args) => server::version(ctx, args).await,
         Command::Bench { dir, postgres, quick } => {

@@ -1,6 +1,7 @@
 //! Where results go: data to standard output in the format that was asked for, remarks to standard error.
 //! The screens themselves are pure functions in the modules below.
 
+pub(crate) mod alerts;
 pub(crate) mod containers;
 pub(crate) mod doctor;
 pub(crate) mod events;

@@ -8,6 +8,7 @@ mod harness;
 #[path = "../../../providers/tests/docker/engine.rs"]
 mod docker_engine;
 
+mod alerts;
 mod api_input;
 mod at;
 mod bench;
@@ -25,10 +26,12 @@ mod listening;
 mod load;
 mod lying_provider;
 mod mcp;
+mod monitor_log;
 mod moving;
 mod policies;
 mod postgres;
 mod postgres_kills;
+mod receiver;
 mod recovery;
 mod screens;
 mod server_life;

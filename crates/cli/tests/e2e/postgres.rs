@@ -50,6 +50,10 @@ impl Team {
         told.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect()
     }
 
+    pub(crate) fn database(&self) -> &str {
+        self.url.rsplit('/').next().unwrap()
+    }
+
     pub(crate) fn until_down(&self) {
         eventually("PostgreSQL is down", || (!self.postgres.is_up()).then_some(()));
     }

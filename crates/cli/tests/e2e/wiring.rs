@@ -146,9 +146,11 @@ fn every_event_type_setting_route_and_command_is_observed() {
 fn tables() -> BTreeMap<&'static str, Vec<String>> {
     let mut config = Config::parse("").unwrap();
     config.prices = parhelia_core::cost::Prices::built_in();
+    let alert = "[[alerts]]\nname='a'\nurl='http://h/'\nseverity='info'\nsecret='s'";
+    config.alerts = Config::parse(alert).unwrap().alerts;
     let whole = serde_json::to_value(&config).unwrap();
     let fields = |name: &str| whole[name][0].as_object().unwrap().keys().cloned().collect();
-    BTreeMap::from([("prices", fields("prices"))])
+    BTreeMap::from([("prices", fields("prices")), ("alerts", fields("alerts"))])
 }
 
 #[test]

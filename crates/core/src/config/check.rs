@@ -26,6 +26,13 @@ pub(super) fn first_misfit(config: &Config) -> Option<Misfit> {
         let allowed = "names without a scheme, as parhelia.example.com or parhelia.example.com:7717";
         return Some(misfit("server.allowed_hosts", host, allowed));
     }
+    if let Some((key, value, allowed)) = crate::alert::first_misfit(&config.alerts) {
+        return Some(misfit(key, value, allowed));
+    }
+    let path = &config.monitor_log.path;
+    if path.is_empty() || path.ends_with('/') {
+        return Some(misfit("monitor_log.path", format!("'{path}'"), "the path of a file"));
+    }
     if h.degraded_after_seconds >= r.stale_threshold_seconds
         || r.stale_threshold_seconds >= h.dead_after_seconds
     {

@@ -275,8 +275,8 @@ fn lines(text: &str, path: &str, origins: &mut BTreeMap<String, Origin>) {
 
 /// A mistake is shown with its line, and that line may hold a password.
 fn syntax(path: &str, message: &str) -> ConfigError {
-    let hidden = |line: &str| match line.split_once("database_url") {
-        Some((before, rest)) if rest.contains("://") => format!("{before}database_url = (hidden)"),
+    let hidden = |line: &str| match line.split_once("url") {
+        Some((before, rest)) if rest.contains("://") => format!("{before}url = (hidden)"),
         _ => line.to_owned(),
     };
     let message = message.lines().map(hidden).collect::<Vec<_>>().join("\n");

@@ -8,6 +8,7 @@ mod layers;
 
 use serde::{Deserialize, Serialize};
 
+use crate::alert::Alert;
 use crate::cost::{Price, Prices};
 use crate::liveness::Ladder;
 use crate::word_enum;
@@ -23,6 +24,9 @@ pub struct Config {
     pub process: Process,
     pub docker: Docker,
     pub retention: Retention,
+    pub monitor_log: MonitorLog,
+    /// Webhooks, and the events that each is told of.
+    pub alerts: Vec<Alert>,
     /// A provider for tests: the file that holds its world.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fake_world: Option<String>,
@@ -267,6 +271,24 @@ impl Default for Retention {
             event_days: 90,
             cycle_hours: 24,
         }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MonitorLog {
+    pub enabled: bool,
+    /// In the home, unless it is absolute.
+    pub path: String,
+    /// Set aside before it becomes larger than this.
+    pub max_bytes: u64,
+    /// How many that were set aside are kept.
+    pub keep: u64,
+}
+
+impl Default for MonitorLog {
+    fn default() -> Self {
+        Self { enabled: true, path: "monitor.log".to_owned(), max_bytes: 10 << 20, keep: 5 }
     }
 }
 

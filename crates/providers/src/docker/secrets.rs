@@ -3,14 +3,12 @@
 //! no log line and no record, and their `Debug` shows nothing.
 
 use std::fmt;
-use std::io;
 use std::path::Path;
 
 use super::files::Files;
 
 /// Where a container finds them.
 pub(crate) const DIRECTORY: &str = "/run/secrets";
-const MAX_BYTES: usize = 1 << 20;
 
 pub(crate) struct Secret {
     name: String,
@@ -28,28 +26,7 @@ pub(crate) fn resolve(dir: &Path, names: &[String]) -> Result<Vec<Secret>, Strin
 }
 
 fn resolve_one(dir: &Path, name: &str) -> Result<Secret, String> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-    if name.is_empty() || !name.bytes().all(plain) {
-        return Err("a secret's name has only letters, digits, '_' and '-'".to_owned());
-    }
-    let path = dir.join(name);
-    let value = match std::fs::read(&path) {
-        Ok(value) => value,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match std::env::var_os(name) {
-            Some(value) => value.into_encoded_bytes(),
-            None => {
-                return Err(format!(
-                    "the secret {name} is not known: put it into {}, or into the environment of the server",
-                    path.display()
-                ));
-            }
-        },
-        Err(error) => return Err(format!("the secret {} cannot be read: {error}", path.display())),
-    };
-    if value.len() > MAX_BYTES {
-        return Err(format!("the secret {name} is too large: at most 1 MiB"));
-    }
-    Ok(Secret { name: name.to_owned(), value })
+    Ok(Secret { name: name.to_owned(), value: crate::secret::read(dir, name)? })
 }
 
 /// Readable by its user alone, where that is a number. The numbers behind a name are known to the image only:

@@ -27,7 +27,7 @@ pub use problem::Fault;
 pub use routes::ACCESS;
 
 use self::handlers::{
-    containers, events, heartbeats, instances, mcp, reconciler, server, stream, tokens, why,
+    alerts, containers, events, heartbeats, instances, mcp, reconciler, server, stream, tokens, why,
 };
 use self::routes::Routes;
 use crate::relay::Hub;
@@ -75,6 +75,8 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Operator, routes!(containers::cleanup))
         .add(Access::Viewer, routes!(events::events))
         .add(Access::Viewer, routes!(stream::stream))
+        .add(Access::Viewer, routes!(alerts::alerts))
+        .add(Access::Operator, routes!(alerts::test_alert))
         .add(Access::Viewer, routes!(reconciler::reconciler))
         .add(Access::Operator, routes!(reconciler::reconcile_now))
         .add(Access::Viewer, routes!(instances::instances))

@@ -35,10 +35,18 @@ pub async fn pass(context: &Context) -> Result<(), StoreError> {
             break;
         }
     }
+    let mut deliveries = 0;
+    loop {
+        let gone = store.delete_old_deliveries(fence, ago(keep.event_days * 86_400), CHUNK).await?;
+        deliveries += gone;
+        if gone < CHUNK {
+            break;
+        }
+    }
     let hours = store.delete_old_heartbeat_hours(fence, ago(keep.heartbeat_hour_days * 86_400)).await?;
     let cycles = store.delete_old_cycles(fence, ago(keep.cycle_hours * 3600)).await?;
-    if folded + events + hours + cycles > 0 {
-        info!(folded, events, hours, cycles, "retention");
+    if folded + events + deliveries + hours + cycles > 0 {
+        info!(folded, events, deliveries, hours, cycles, "retention");
     }
     Ok(())
 }

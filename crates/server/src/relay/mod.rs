@@ -5,11 +5,14 @@
 //! Live streams share one reader, the [`Hub`]; a reader that must not lose its place across restarts has a `Tail`
 //! to itself.
 
+pub mod alerts;
 mod hub;
+mod monitor_log;
 mod sse;
 mod stream;
 mod tail;
 
 pub use hub::{Hub, Place};
+pub use monitor_log::MonitorLog;
 pub use stream::{Follow, Watcher};
 pub use tail::{Batch, Lost, Tail};

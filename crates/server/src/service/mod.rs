@@ -4,6 +4,7 @@
 //! column that a loop owns, and it never waits for the world: it records the wish, and the loops do it.
 
 mod access;
+mod alerts;
 mod cleanup;
 mod containers;
 mod error;
@@ -33,6 +34,7 @@ use crate::entropy::Entropy;
 use crate::loops::driver::PassRequests;
 use crate::loops::election::Lead;
 use crate::loops::health::Observer;
+use crate::relay::alerts::Posts;
 
 pub use access::{Refusal, denied, hash, may_touch, secret_hash};
 pub use containers::ListQuery;
@@ -82,6 +84,8 @@ pub struct Service {
     last_asked: AtomicI64,
     last_stranger_poke: AtomicI64,
     guests: access::Guests,
+    /// Every configured alert, and the means to try it.
+    posts: Posts,
 }
 
 impl Service {
@@ -113,7 +117,12 @@ impl Service {
             last_asked,
             last_stranger_poke: AtomicI64::new(i64::MIN / 2),
             guests: access::Guests::default(),
+            posts: Posts::new(),
         }
+    }
+
+    pub fn with_posts(self, posts: Posts) -> Self {
+        Self { posts, ..self }
     }
 
     pub(crate) fn provider(&self, name: &str) -> Result<&ProviderHandle, ServiceError> {
@@ -168,9 +177,9 @@ impl Service {
         (millis(self.clock.as_ref()) - self.last_asked.load(Ordering::Relaxed)) as f64 / 1000.0
     }
 
-    /// Is anything recorded that is not terminated?
+    /// Is anything recorded that is not terminated, or anybody still to be told of something?
     pub async fn has_work(&self) -> Result<bool, ServiceError> {
-        Ok(self.store.live_count().await? > 0)
+        Ok(self.store.live_count().await? > 0 || self.store.open_deliveries().await? > 0)
     }
 
     pub async fn ready(&self) -> Result<(), ServiceError> {

@@ -14,6 +14,7 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_init", include_str!("../../migrations/postgres/0001_init.sql")),
     ("0002_event_writer", include_str!("../../migrations/postgres/0002_event_writer.sql")),
     ("0003_tokens", include_str!("../../migrations/postgres/0003_tokens.sql")),
+    ("0004_deliveries", include_str!("../../migrations/postgres/0004_deliveries.sql")),
 ];
 
 /// `PHLA` and what follows: the first half of our advisory locks. The second is the schema, so that two

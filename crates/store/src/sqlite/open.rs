@@ -22,6 +22,7 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_init", include_str!("../../migrations/sqlite/0001_init.sql")),
     ("0002_event_writer", include_str!("../../migrations/sqlite/0002_event_writer.sql")),
     ("0003_tokens", include_str!("../../migrations/sqlite/0003_tokens.sql")),
+    ("0004_deliveries", include_str!("../../migrations/sqlite/0004_deliveries.sql")),
 ];
 
 /// How long to wait for somebody else's lock before saying so.

@@ -2,6 +2,7 @@
 //! the event, and the one shared text of `now`.
 
 mod containers;
+mod deliveries;
 mod events;
 mod foreign;
 mod health;

@@ -40,6 +40,16 @@ impl Store {
         self.delete(fence, "delete_old_heartbeat_hours", &sql::HEARTBEAT_HOURS_DELETE, params![before]).await
     }
 
+    /// Deletes deliveries that were over before `before`, at most `max_rows`; gives how many.
+    pub async fn delete_old_deliveries(
+        &self,
+        fence: &Fence,
+        before: Timestamp,
+        max_rows: i64,
+    ) -> Result<i64> {
+        self.delete(fence, "delete_old_deliveries", &sql::DELIVERIES_DELETE, params![before, max_rows]).await
+    }
+
     async fn delete(
         &self,
         fence: &Fence,

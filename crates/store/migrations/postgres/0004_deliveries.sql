@@ -1,0 +1,27 @@
+-- How far a reader of the history has come that must not lose its place.
+CREATE TABLE readers (
+    name     TEXT COLLATE "C" PRIMARY KEY,
+    -- It has dealt with everything up to here.
+    event_id BIGINT NOT NULL
+);
+
+-- An event on its way to a receiver of alerts.
+CREATE TABLE deliveries (
+    -- What the receiver tells repetitions by.
+    id              TEXT COLLATE "C" PRIMARY KEY,
+    alert           TEXT COLLATE "C" NOT NULL,
+    event_id        BIGINT NOT NULL,
+    state           TEXT COLLATE "C" NOT NULL,
+    attempts        BIGINT NOT NULL DEFAULT 0,
+    created_at      TEXT COLLATE "C" NOT NULL,
+    next_attempt_at TEXT COLLATE "C" NOT NULL,
+    attempted_at    TEXT COLLATE "C",
+    finished_at     TEXT COLLATE "C",
+    last_status     BIGINT,
+    last_error      TEXT COLLATE "C",
+    UNIQUE (alert, event_id)
+);
+CREATE INDEX idx_deliveries_pending ON deliveries(alert, next_attempt_at) WHERE state = 'pending';
+CREATE INDEX idx_deliveries_open ON deliveries(alert) WHERE state IN ('pending', 'sending');
+CREATE INDEX idx_deliveries_finished ON deliveries(finished_at);
+CREATE INDEX idx_deliveries_trouble ON deliveries(alert, attempted_at) WHERE last_error IS NOT NULL;

@@ -1,0 +1,4 @@
+-- How many deliveries are not over.
+SELECT COUNT(*)
+FROM deliveries
+WHERE state IN ('pending', 'sending')

@@ -1,0 +1,4 @@
+-- Where every reader is.
+SELECT name, event_id
+FROM readers
+ORDER BY name
