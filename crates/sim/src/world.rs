@@ -40,7 +40,7 @@ const SNAPSHOTS: u32 = 3;
 /// At the end every fault stops; by then everything must have come to rest.
 const HEALING: Duration = Duration::from_secs(900);
 /// A health pass this late is noticed by the server itself (three periods and a margin), whatever its period.
-const NOTICED: Duration = Duration::from_secs(130);
+const NOTICED: Duration = Duration::from_secs(300);
 /// Somebody silent was heard: the health loop looks after this long.
 const GOOD_NEWS: Duration = Duration::from_millis(50);
 
@@ -139,8 +139,8 @@ fn config(dice: &Dice) -> Config {
     config.reconciler.stale_threshold_seconds = stale;
     config.health.dead_after_seconds = dead;
     config.health.resumption_window_seconds = resumption;
-    config.health.check_interval_seconds = dice.pick(&[10, 30, 30]).copied().unwrap_or(10);
-    config.health.heartbeat_interval_seconds = dice.pick(&[30, 60, 60]).copied().unwrap_or(30);
+    config.health.check_interval_seconds = dice.pick(&[10, 30, 30, 60]).copied().unwrap_or(10);
+    config.health.heartbeat_interval_seconds = dice.pick(&[30, 60, 60, 60]).copied().unwrap_or(30);
     config.retention.raw_heartbeat_hours = 1;
     config.retention.cycle_hours = 1;
     config.retention.event_days = 1;
@@ -159,6 +159,12 @@ fn price() -> Price {
         default_cpu_cores: 1.0,
         default_memory_mb: 0,
     }
+}
+
+/// Most fleets are small, some are not.
+fn fleet(dice: &Dice) -> usize {
+    let size = if dice.chance(10) { 8 + dice.roll(8) } else { 2 + dice.roll(4) };
+    size as usize
 }
 
 impl Sim {
@@ -201,7 +207,7 @@ impl Sim {
             next_beat: start,
             next_tidying: start + HOUR,
             end: start + HOUR * u32::try_from(settings.hours).unwrap_or(u32::MAX),
-            fleet: 2 + world.dice.roll(6) as usize,
+            fleet: fleet(&world.dice),
             mute: BTreeMap::new(),
             told: Vec::new(),
             remembered: Vec::new(),

@@ -174,8 +174,8 @@ fn policies(view: &View<'_>, row: &Tracked, next: &Observed, now: Timestamp, pla
     let Some(silence) = silence(view, row, next.started_at, now, plan) else { return };
     // The persisted times are the wall clock's, which may have been set, or we may have been away ourselves:
     // only what this observer has not heard for long enough (the ladder's word) is ended for silence.
-    // (One that never got beyond starting has no place on the ladder.)
-    if !spared && (row.health == Health::Dead || row.state == ContainerState::Created) {
+    // (One that has not got beyond starting has no place on the ladder; one that is first seen alive now has.)
+    if !spared && (row.health == Health::Dead || next.state == ContainerState::Created) {
         let message = format!("No heartbeat persisted for {silence}");
         plan.actions.push(Action::Desire {
             id: row.id.clone(),

@@ -248,6 +248,8 @@ mod tests {
             message: Some("x".repeat((id % 300) as usize)),
             details: serde_json::json!({}),
             source: Source::System,
+            owner_id: None,
+            epoch: None,
         }
     }
 

@@ -56,6 +56,18 @@ fn adopted_when_the_answer_to_its_creation_was_lost() {
 }
 
 #[test]
+fn first_seen_alive_after_hours_is_left_to_the_ladder() {
+    // The hours are the wall clock's, which may have been set: whether it is silent is heard from now on.
+    let world = "
+        row c-aaaa created attempts=1 tried=-5h
+        sandbox sb-1 c-aaaa running age=5h
+    ";
+    let plan = planned(world);
+    assert!(plan.contains("record c-aaaa created -> running [container_adopted]"), "{plan}");
+    assert!(plan.contains("alert c-aaaa silent") && !plan.contains("desire c-aaaa"), "{plan}");
+}
+
+#[test]
 fn adopted_even_when_the_claim_was_lost_too() {
     let world = "
         row c-aaaa created
