@@ -445,6 +445,7 @@ fn reconciler(
         clock: clock.clone(),
         entropy: dice.clone(),
         observer: Arc::new(Observer::new(clock.clone())),
+        metrics: Arc::default(),
     };
     let provider =
         MortalProvider { inner: Arc::new(provider.clone()), failure_is_absence: settings.failure_is_absence };

@@ -61,6 +61,8 @@ pub struct Server {
     pub insecure_listen: bool,
     /// A leader that has not renewed for this long is replaced. The same for all servers of a database.
     pub leader_lease_seconds: u64,
+    /// A pass of a control loop that takes longer than this is stuck, and `/livez` says so.
+    pub stuck_after_seconds: u64,
     /// Names, besides loopback and the address of `listen`, by which agents may call `/mcp`.
     pub allowed_hosts: Vec<String>,
 }
@@ -93,6 +95,7 @@ impl Default for Server {
             tls_key: None,
             insecure_listen: false,
             leader_lease_seconds: 10,
+            stuck_after_seconds: 1800,
             allowed_hosts: Vec::new(),
         }
     }

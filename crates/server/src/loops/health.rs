@@ -135,6 +135,7 @@ impl HealthLoop {
 
     pub async fn run(self, mut shutdown: watch::Receiver<bool>) -> Ended {
         let period = Duration::from_secs(self.context.config.health.check_interval_seconds);
+        let meter = self.context.metrics.loops.meter("health", "");
         let mut last = self.context.clock.monotonic();
         loop {
             let now = self.context.clock.monotonic();
@@ -142,7 +143,10 @@ impl HealthLoop {
                 self.context.observer.was_away();
             }
             last = now;
-            match self.pass().await {
+            let pass = meter.begin(self.context.clock.as_ref());
+            let passed = self.pass().await;
+            pass.end(passed.is_ok());
+            match passed {
                 Ok(_) => {}
                 Err(StoreError::Fenced { .. }) => return Ended::Fenced,
                 Err(e) => {

@@ -68,6 +68,8 @@ impl Reconciler {
         let started_at = self.context.clock.now();
         let began = self.context.clock.monotonic();
         let seen = self.observe().await?;
+        let answered = matches!(seen.answer, Answer::Listed(_));
+        self.context.metrics.loops.reachable(self.provider.name(), answered);
         let plan = &seen.plan;
         if plan.actions.is_empty() {
             debug!(provider = self.provider.name(), "nothing to do");
