@@ -16,6 +16,7 @@ use crate::error::{CliError, Exit, Result};
 use crate::output::Out;
 
 const DEADLINE: Duration = Duration::from_secs(15);
+const LOG_ROTATE_BYTES: u64 = 16 << 20;
 const LOG_TAIL_BYTES: u64 = 16 << 10;
 const LOG_TAIL_LINES: usize = 15;
 
@@ -44,6 +45,7 @@ impl Autostart {
         }
         make_home(&self.home)?;
         let log_path = self.home.join("server.log");
+        rotate(&log_path);
         let log_begins_at = std::fs::metadata(&log_path).map_or(0, |meta| meta.len());
         let mut server = Some(self.spawn(&log_path)?);
         let begun = clock.monotonic();
@@ -107,6 +109,14 @@ impl Autostart {
         }
         CliError::failure("server_not_started", message)
             .fix("run 'parhelia up' to see it start in the foreground; check the configuration and the disk")
+    }
+}
+
+/// A log that has grown large becomes `server.log.old`, in place of the one before it. A server that still writes to
+/// it goes on there; if it cannot be moved, it grows.
+fn rotate(log: &Path) {
+    if std::fs::metadata(log).is_ok_and(|meta| meta.len() > LOG_ROTATE_BYTES) {
+        let _ = std::fs::rename(log, log.with_extension("log.old"));
     }
 }
 

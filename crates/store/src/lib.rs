@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{broadcast, oneshot, watch};
+use tracing::Instrument;
 
 pub use error::{Result, StoreError};
 pub use script::{Cells, Database, Expect, Query, Row, Rows, Script, Step, StepOutcome, Take, Value};
@@ -131,7 +132,8 @@ impl Store {
     }
 
     pub(crate) async fn write(&self, script: Script) -> Result<Vec<StepOutcome>> {
-        let result = self.db.write(script).await;
+        let span = tracing::info_span!(target: parhelia_core::TRACES, "store.write", script = script.name);
+        let result = self.db.write(script).instrument(span).await;
         match &result {
             Ok(_) => self.counts.done.fetch_add(1, Ordering::Relaxed),
             Err(StoreError::Conflict { .. } | StoreError::Fenced { .. }) => 0,

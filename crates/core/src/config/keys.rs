@@ -127,4 +127,8 @@ pub const ALL: &[Key] = &[
     int("retention.heartbeat_hour_days", 1, 3650, "how long their hourly figures are kept"),
     int("retention.event_days", 1, 3650, "how long events are kept"),
     int("retention.cycle_hours", 1, 8760, "how long the reconciler's passes are kept"),
+    key("log.format", Kind::Text, "how the server's log is written: text or json"),
+    key("log.level", Kind::Text, "the least that it tells: error, warn, info, debug or trace"),
+    key("otlp.endpoint", Kind::Text, "a collector for traces (OTLP over HTTP)"),
+    key("otlp.headers_file", Kind::Text, "a file with headers for that collector, such as its key"),
 ];

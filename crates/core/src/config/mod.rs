@@ -23,6 +23,8 @@ pub struct Config {
     pub process: Process,
     pub docker: Docker,
     pub retention: Retention,
+    pub log: Log,
+    pub otlp: Otlp,
     /// A provider for tests: the file that holds its world.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fake_world: Option<String>,
@@ -249,6 +251,51 @@ impl Default for Docker {
             supervisor: DockerSupervisor::Off,
         }
     }
+}
+
+word_enum!(
+    /// How the lines of the server's log are written.
+    LogFormat {
+        Text = "text",
+        /// One JSON object on each line.
+        Json = "json",
+    }
+);
+
+word_enum!(
+    /// The least that the server's log tells.
+    LogLevel {
+        Error = "error",
+        Warn = "warn",
+        Info = "info",
+        Debug = "debug",
+        Trace = "trace",
+    }
+);
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    pub format: LogFormat,
+    pub level: LogLevel,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, level: LogLevel::Info }
+    }
+}
+
+/// Where traces go, if anywhere.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Otlp {
+    /// A collector that takes OTLP over HTTP; `/v1/traces` is added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// A file with `name: value` lines that go with every request, such as its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers_file: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parhelia_core::TRACES;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::time::{Clock, seconds_between};
 use parhelia_store::StoreError;
 use serde_json::json;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tracing::error;
+use tracing::{Instrument, error, info_span};
 
 use super::reconciler::{PassReport, Reconciler};
 use super::{Context, stopped};
@@ -94,7 +95,12 @@ pub async fn reconcile(
         }
         let began = context.clock.monotonic();
         let pass = meter.begin(context.clock.as_ref());
-        let passed = reconciler.pass(trigger).await;
+        let passed = reconciler
+            .pass(trigger)
+            .instrument(
+                info_span!(target: TRACES, "reconcile", provider = reconciler.provider().name(), trigger),
+            )
+            .await;
         pass.end(passed.is_ok());
         let (pause, outcome) = match passed {
             Ok(report) => {

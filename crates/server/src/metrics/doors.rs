@@ -6,12 +6,15 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use parhelia_core::TRACES;
 use parhelia_core::time::Clock;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use tracing::field::Empty;
+use tracing::{Instrument, info_span};
 
 use super::Names;
 
@@ -76,6 +79,7 @@ impl Doors {
     pub fn route(&self, route: &str, method: &'static str) -> RouteMeter {
         let answered = |status| Answered { route: route.to_owned(), method, status };
         RouteMeter {
+            name: format!("{method} {route}"),
             classes: CLASSES.map(|status| self.requests.get_or_create_owned(&answered(status))),
             duration: self.duration.get_or_create_owned(&Route { route: route.to_owned(), method }),
         }
@@ -92,6 +96,7 @@ impl Doors {
 
 #[derive(Debug)]
 pub struct RouteMeter {
+    name: String,
     classes: [Counter; 4],
     duration: Histogram,
 }
@@ -130,7 +135,11 @@ pub async fn measure(
     next: Next,
 ) -> Response {
     let began = clock.monotonic();
-    let response = next.run(request).await;
+    let span = info_span!(
+        target: TRACES, "http", otel.name = meter.name, otel.kind = "server", http.response.status_code = Empty
+    );
+    let response = next.run(request).instrument(span.clone()).await;
+    span.record("http.response.status_code", response.status().as_u16());
     meter.duration.observe(clock.monotonic().saturating_sub(began).as_secs_f64());
     meter.answered(response.status().as_u16());
     response
