@@ -161,6 +161,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_large_log_makes_way_and_one_old_one_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("server.log");
+        rotate(&log);
+        for word in ["first", "second"] {
+            std::fs::write(&log, word).unwrap();
+            rotate(&log);
+            assert!(log.exists(), "a small one stays");
+            File::options().write(true).open(&log).unwrap().set_len(LOG_ROTATE_BYTES + 1).unwrap();
+            rotate(&log);
+            assert!(!log.exists());
+            let old = std::fs::read(dir.path().join("server.log.old")).unwrap();
+            assert!(old.starts_with(word.as_bytes()));
+        }
+    }
+
+    #[test]
     fn the_tail_is_of_this_start_only() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("server.log");

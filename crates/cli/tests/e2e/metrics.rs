@@ -133,7 +133,8 @@ fn every_family_has_a_value_that_fits_what_was_done() {
     let some = || Box::new(|v: f64| v >= 1.0) as Fits;
     let at_least_0 = || Box::new(|v: f64| v >= 0.0) as Fits;
     let recent = || Box::new(lately) as Fits;
-    let expected: Vec<(&str, Vec<(&str, &str)>, Fits)> = vec![
+    type Expected = (&'static str, Vec<(&'static str, &'static str)>, Fits);
+    let expected: Vec<Expected> = vec![
         ("containers", vec![("provider", "process"), ("state", "running"), ("health", "healthy")], one()),
         ("containers", vec![("provider", "fake")], Box::new(|v| v == 2.0)),
         ("containers_terminated", vec![], one()),

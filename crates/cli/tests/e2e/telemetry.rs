@@ -51,7 +51,9 @@ fn the_log_is_json_where_that_is_asked_for() {
 
 /// What a collector was sent: heads and bodies.
 #[derive(Clone, Default)]
-struct Received(Arc<Mutex<Vec<(String, Vec<u8>)>>>);
+struct Received(Arc<Mutex<Vec<Message>>>);
+
+type Message = (String, Vec<u8>);
 
 impl Received {
     fn listen(&self, listener: TcpListener) {
