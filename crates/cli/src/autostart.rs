@@ -16,6 +16,7 @@ use crate::error::{CliError, Exit, Result};
 use crate::output::Out;
 
 const DEADLINE: Duration = Duration::from_secs(15);
+const LOG_ROTATE_BYTES: u64 = 16 << 20;
 const LOG_TAIL_BYTES: u64 = 16 << 10;
 const LOG_TAIL_LINES: usize = 15;
 
@@ -44,6 +45,7 @@ impl Autostart {
         }
         make_home(&self.home)?;
         let log_path = self.home.join("server.log");
+        rotate(&log_path);
         let log_begins_at = std::fs::metadata(&log_path).map_or(0, |meta| meta.len());
         let mut server = Some(self.spawn(&log_path)?);
         let begun = clock.monotonic();
@@ -110,6 +112,14 @@ impl Autostart {
     }
 }
 
+/// A log that has grown large becomes `server.log.old`, in place of the one before it. A server that still writes to
+/// it goes on there; if it cannot be moved, it grows.
+fn rotate(log: &Path) {
+    if std::fs::metadata(log).is_ok_and(|meta| meta.len() > LOG_ROTATE_BYTES) {
+        let _ = std::fs::rename(log, log.with_extension("log.old"));
+    }
+}
+
 fn make_home(home: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(home).map_err(|e| {
         CliError::io(format!("cannot make the home {}", home.display()), &e)
@@ -149,6 +159,23 @@ pub(crate) fn detach() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_large_log_makes_way_and_one_old_one_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("server.log");
+        rotate(&log);
+        for word in ["first", "second"] {
+            std::fs::write(&log, word).unwrap();
+            rotate(&log);
+            assert!(log.exists(), "a small one stays");
+            File::options().write(true).open(&log).unwrap().set_len(LOG_ROTATE_BYTES + 1).unwrap();
+            rotate(&log);
+            assert!(!log.exists());
+            let old = std::fs::read(dir.path().join("server.log.old")).unwrap();
+            assert!(old.starts_with(word.as_bytes()));
+        }
+    }
 
     #[test]
     fn the_tail_is_of_this_start_only() {

@@ -10,13 +10,14 @@ mod context;
 mod error;
 mod output;
 mod quantity;
+mod telemetry;
 
 use std::ffi::OsString;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
+use crate::commands::settings;
 use crate::context::Context;
 use crate::error::{CliError, Exit, Result};
 
@@ -36,7 +37,6 @@ fn run() -> i32 {
     if cli.globals.no_color {
         anstream::ColorChoice::Never.write_global();
     }
-    log_to_stderr(cli.globals.verbose, serving);
     // Fails only when it was done before, and nobody before us could have.
     let _ = rustls::crypto::ring::default_provider().install_default();
 
@@ -60,6 +60,15 @@ fn dispatch(command: Command, context: &Context, serving: bool) -> Result<()> {
         .enable_all()
         .build()
         .map_err(|e| CliError::failure("runtime", format!("cannot start the runtime: {e}")))?;
+    let telemetry = match &command {
+        Command::Up(args) => {
+            // What is wrong with the settings is for the command itself to say.
+            let loaded = settings::load(context, settings::flags(args));
+            let config = loaded.map(|loaded| loaded.config).unwrap_or_default();
+            telemetry::of_server(context.globals.verbose, &config, runtime.handle())?
+        }
+        _ => telemetry::of_client(context.globals.verbose),
+    };
     let result = runtime.block_on(async {
         if serving {
             // The server hears Ctrl-C itself, and ends in good order.
@@ -70,6 +79,8 @@ fn dispatch(command: Command, context: &Context, serving: bool) -> Result<()> {
             _ = tokio::signal::ctrl_c() => Err(CliError::interrupted(&context.interrupt_note())),
         }
     });
+    // The last spans still need the runtime.
+    drop(telemetry);
     // A question that still waits for its answer on the terminal must not hold us.
     runtime.shutdown_background();
     result
@@ -107,27 +118,6 @@ fn wants_structure(arguments: impl Iterator<Item = OsString>) -> bool {
         || apart
             .into_iter()
             .any(|(flag, format)| matches!(flag.as_str(), "-o" | "--output") && structured(format))
-}
-
-/// Quiet for clients, `info` for servers; `-v` and PARHELIA_LOG say otherwise.
-fn log_to_stderr(verbose: u8, serving: bool) {
-    let level = match verbose + u8::from(serving) {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
-    };
-    // Of the libraries only what matters, unless everything is wanted.
-    let default = if verbose >= 3 {
-        level.to_owned()
-    } else {
-        format!(
-            "warn,parhelia={level},parhelia_server={level},parhelia_providers={level},parhelia_store={level}"
-        )
-    };
-    let filter = EnvFilter::try_from_env("PARHELIA_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let colours = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
 }
 
 #[cfg(test)]

@@ -26,6 +26,10 @@ pub mod state;
 pub mod time;
 pub mod why;
 
+/// The target of the spans that go to a collector. They are not for the log, whose filter leaves it out, so where there
+/// is no collector they are never made.
+pub const TRACES: &str = "traces";
+
 pub use jiff::Timestamp;
 /// For `word_enum!`, wherever it is used.
 #[doc(hidden)]

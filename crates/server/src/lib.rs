@@ -10,6 +10,7 @@ pub mod home;
 pub mod http;
 pub mod loops;
 mod mcp;
+pub mod metrics;
 pub mod relay;
 pub mod serve;
 pub mod service;

@@ -155,6 +155,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         clock: clock.clone(),
         entropy: entropy.clone(),
         observer: Arc::new(Observer::new(clock.clone())),
+        metrics: Arc::default(),
     };
     let (stop, stopping) = watch::channel(false);
     let mut loops = JoinSet::new();
@@ -186,6 +187,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         led.instance_id.clone(),
         context.observer.clone(),
         lead,
+        context.metrics.clone(),
         stopping.clone(),
     );
     let service = Arc::new(service.with_posts(posts));
@@ -194,7 +196,8 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     }
     loops.spawn(vitals::run(service.clone(), stopping.clone()));
     loops.spawn(guests::run(service.clone(), stopping.clone()));
-    let (hub, tail) = Hub::new(&store, options.config.server.max_streams as usize).await?;
+    let streams = options.config.server.max_streams as usize;
+    let (hub, tail) = Hub::new(&store, streams, context.metrics.history.clone()).await?;
     loops.spawn(hub.clone().run(tail, stopping.clone()));
     if options.config.monitor_log.enabled {
         let log = MonitorLog::new(&home.path, &options.config.monitor_log);
@@ -203,6 +206,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let app = App {
         service: service.clone(),
         hub,
+        metrics: context.metrics.clone(),
         info: Arc::new(info),
         stop: Arc::new(Notify::new()),
         document: Arc::default(),
@@ -596,10 +600,12 @@ fn open_doors(
         patience: Duration::from_secs(server.client_patience_seconds),
     };
     let gate = Gate::new(token, server.max_requests_per_second);
+    let metrics = app.metrics.clone();
     let router = http::router(app, gate, server.max_body_bytes as usize);
     let mut doors = JoinSet::new();
     for listener in listeners {
-        doors.spawn(http::serve(listener, router.clone(), limits.clone(), stopping.clone()));
+        let meter = metrics.doors.door(listener.door());
+        doors.spawn(http::serve(listener, router.clone(), meter, limits.clone(), stopping.clone()));
     }
     doors
 }

@@ -100,6 +100,7 @@ impl Server {
             clock: clock.clone(),
             entropy: dice.clone(),
             observer: observer.unwrap_or_else(|| Arc::new(Observer::new(clock.clone()))),
+            metrics: Arc::default(),
         };
         let remote =
             Remote { inner: world.provider.clone(), instance: world.instance, breakage: world.breakage };
@@ -115,6 +116,7 @@ impl Server {
             world.instance.to_owned(),
             context.observer.clone(),
             watch::channel(Some(fence)).1,
+            Arc::default(),
             watch::channel(false).1,
         );
         let now = clock.monotonic();

@@ -19,8 +19,10 @@ mod verbs;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{broadcast, oneshot, watch};
+use tracing::Instrument;
 
 pub use error::{Result, StoreError};
 pub use script::{Cells, Database, Expect, Query, Row, Rows, Script, Step, StepOutcome, Take, Value};
@@ -37,11 +39,26 @@ use row::Columns;
 #[derive(Debug, Clone)]
 pub struct Store {
     db: Arc<dyn Database>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    done: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Scripts of this process since it opened the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Writes {
+    pub done: u64,
+    /// That the database could not take. A guard that was not met is an answer, and no failure.
+    pub failed: u64,
 }
 
 impl Store {
     pub fn new(db: Arc<dyn Database>) -> Self {
-        Self { db }
+        Self { db, counts: Arc::default() }
     }
 
     /// Opens (or creates) the SQLite file at `path`, migrating it if it is older. A file that is refused is
@@ -103,6 +120,12 @@ impl Store {
         self.db.queue_depth()
     }
 
+    /// What was written through this store and its clones.
+    pub fn writes(&self) -> Writes {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Writes { done: of(&self.counts.done), failed: of(&self.counts.failed) }
+    }
+
     /// Tells whenever an event has been committed (its id, or that of a later one). A hint to read the tail:
     /// intermediate values are skipped, and it says nothing of events from before it was subscribed to.
     pub fn subscribe_commits(&self) -> watch::Receiver<i64> {
@@ -110,7 +133,14 @@ impl Store {
     }
 
     pub(crate) async fn write(&self, script: Script) -> Result<Vec<StepOutcome>> {
-        self.db.write(script).await
+        let span = tracing::info_span!(target: parhelia_core::TRACES, "store.write", script = script.name);
+        let result = self.db.write(script).instrument(span).await;
+        match &result {
+            Ok(_) => self.counts.done.fetch_add(1, Ordering::Relaxed),
+            Err(StoreError::Conflict { .. } | StoreError::Fenced { .. }) => 0,
+            Err(_) => self.counts.failed.fetch_add(1, Ordering::Relaxed),
+        };
+        result
     }
 
     /// Reads every row of a query, each turned into a `T` where the database has it.

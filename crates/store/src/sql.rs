@@ -93,6 +93,7 @@ statements! {
     CONTAINERS_ACTIVE = "containers_active",
     CONTAINERS_OF_TASK = "containers_of_task",
     CONTAINERS_SILENT = "containers_silent",
+    CONTAINERS_TERMINATED = "containers_terminated",
     CYCLE_INSERT = "cycle_insert",
     CYCLE_OF_PROVIDER = "cycle_of_provider",
     CYCLES = "cycles",

@@ -29,6 +29,10 @@ pub(crate) struct UpArgs {
     #[arg(long)]
     pub(crate) insecure_listen: bool,
 
+    /// How to write the log on standard error [default: text]
+    #[arg(long, value_name = "FORMAT", value_parser = ["text", "json"])]
+    pub(crate) log_format: Option<String>,
+
     /// Started by a command that found no server
     #[arg(long, hide = true)]
     pub(crate) on_demand: bool,

@@ -82,6 +82,7 @@ async fn passes(ground: &Ground, size: u64) -> Result<(f64, f64), String> {
         clock: clock.clone(),
         entropy: Arc::new(SystemEntropy::default()),
         observer: Arc::new(Observer::new(clock.clone())),
+        metrics: Arc::default(),
     };
     let reconciler = Reconciler::new(context, Arc::new(FakeProvider::in_memory("fake", world, clock)));
     reconciler.pass("warm").await.map_err(text)?;

@@ -9,7 +9,7 @@ mod instances;
 mod mcp;
 mod reconciler;
 mod server;
-mod settings;
+pub(crate) mod settings;
 mod shell;
 mod tokens;
 mod wait;

@@ -8,13 +8,14 @@ use crate::error::{CliError, Exit, Result};
 use crate::output;
 
 /// The settings that flags of `up` are a short way to.
-pub(super) fn flags(args: &UpArgs) -> Vec<(String, &'static str, String)> {
+pub(crate) fn flags(args: &UpArgs) -> Vec<(String, &'static str, String)> {
     let path = |path: &std::path::PathBuf| path.to_string_lossy().into_owned();
     let insecure = args.insecure_listen.then(|| "true".to_owned());
     [
         ("--listen", "server.listen", args.listen.map(|address| address.to_string())),
         ("--tls-cert", "server.tls_cert", args.tls_cert.as_ref().map(path)),
         ("--tls-key", "server.tls_key", args.tls_key.as_ref().map(path)),
+        ("--log-format", "log.format", args.log_format.clone()),
         ("--insecure-listen", "server.insecure_listen", insecure),
     ]
     .into_iter()
@@ -23,7 +24,7 @@ pub(super) fn flags(args: &UpArgs) -> Vec<(String, &'static str, String)> {
 }
 
 /// A server that is started on demand inherits the environment, and so reads the same.
-pub(super) fn load(ctx: &Context, flags: Vec<(String, &'static str, String)>) -> Result<Loaded> {
+pub(crate) fn load(ctx: &Context, flags: Vec<(String, &'static str, String)>) -> Result<Loaded> {
     let asked = ctx.config()?;
     let path = match &asked {
         Some(path) => path.clone(),

@@ -10,6 +10,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::harness::{Home, eventually, processes_with, text};
+use crate::metrics::scraped;
 
 /// A home on a file system of its own.
 pub(crate) struct Disk {
@@ -147,6 +148,12 @@ fn a_full_disk_refuses_clearly_loses_nothing_and_goes_on() {
     let (status, problem) = disk.api("GET", "/readyz", None);
     assert_eq!(status, 503, "{problem}");
     assert_eq!(disk.http("GET", "/livez", None).0, 200);
+    let scrape = eventually("a scrape tells it", || {
+        Some(scraped(&disk)).filter(|scrape| scrape.get("store_up", &[]) == Some(0.0))
+    });
+    assert!(scrape.get("heartbeat_write_failures", &[]) >= Some(1.0), "{scrape:?}");
+    assert!(scrape.get("store_write_failures", &[]) >= Some(1.0), "{scrape:?}");
+    assert_eq!(scrape.get("containers", &[]), None, "nothing is claimed of the fleet");
     assert_eq!(disk.seen(&quiet)["state"], "running", "what is known can be read");
     assert!(!disk.ok(&["containers", "events", &quiet]).is_empty());
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Home, eventually, text};
 use crate::listening::{Block, Listener};
+use crate::metrics::scraped;
 use crate::postgres::Team;
 
 /// The whole history after an id, as the other route tells it.
@@ -314,6 +315,8 @@ fn one_who_is_too_slow_is_told_to_resume_and_slows_nobody() {
     let mut said = slow.rest();
     let resume = said.pop().unwrap();
     assert_eq!(resume.event, "resume", "{resume:?}");
+    let behind = scraped(&home).get("streams_told_to_resume", &[("reason", "behind")]);
+    assert_eq!(behind, Some(1.0));
     let mut told: Vec<i64> = said.iter().filter(|b| b.is_event()).map(|b| b.id.unwrap()).collect();
     assert_eq!(told.last().copied(), resume.id);
     assert!(told.len() < all.len(), "it was not slow enough to be told anything");

@@ -51,6 +51,11 @@ pub(super) fn first_misfit(config: &Config) -> Option<Misfit> {
     {
         return Some(misfit("docker.host", format!("'{host}'"), "unix:///path or tcp://host:port"));
     }
+    if let Some(endpoint) = &config.otlp.endpoint
+        && !(endpoint.starts_with("http://") || endpoint.starts_with("https://"))
+    {
+        return Some(misfit("otlp.endpoint", format!("'{endpoint}'"), "http://host:4318 or https://host"));
+    }
     if s.tls_cert.is_some() != s.tls_key.is_some() {
         let (missing, other) = if s.tls_cert.is_none() { ("tls_cert", "key") } else { ("tls_key", "cert") };
         let key = if missing == "tls_cert" { "server.tls_cert" } else { "server.tls_key" };

@@ -78,6 +78,7 @@ pub const ALL: &[Key] = &[
     int("server.max_body_bytes", 65_536, 1 << 30, "the largest request body"),
     int("server.max_batch", 1, 100_000, "the most heartbeats or ids in one request"),
     int("server.leader_lease_seconds", 2, 300, "a leader that has not renewed for this long is replaced"),
+    int("server.stuck_after_seconds", 2, 86_400, "a pass of a control loop that takes longer fails /livez"),
     int("server.max_connections", 1, 100_000, "connections at once, at each door"),
     int("server.max_requests_per_second", 0, 1_000_000, "requests of one subject in a second; 0 is no limit"),
     int("server.max_streams", 1, 100_000, "live streams of events at once"),
@@ -130,4 +131,8 @@ pub const ALL: &[Key] = &[
     int("retention.heartbeat_hour_days", 1, 3650, "how long their hourly figures are kept"),
     int("retention.event_days", 1, 3650, "how long events are kept"),
     int("retention.cycle_hours", 1, 8760, "how long the reconciler's passes are kept"),
+    key("log.format", Kind::Text, "how the server's log is written: text or json"),
+    key("log.level", Kind::Text, "the least that it tells: error, warn, info, debug or trace"),
+    key("otlp.endpoint", Kind::Text, "a collector for traces (OTLP over HTTP)"),
+    key("otlp.headers_file", Kind::Text, "a file with headers for that collector, such as its key"),
 ];

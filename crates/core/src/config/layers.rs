@@ -361,6 +361,8 @@ mod tests {
                 Kind::Real { most, .. } => Value::Float(most),
                 Kind::Bool | Kind::Switch => Value::Boolean(true),
                 Kind::Text if key.name == "docker.supervisor" => Value::String("off".into()),
+                Kind::Text if key.name == "log.format" => Value::String("json".into()),
+                Kind::Text if key.name == "log.level" => Value::String("warn".into()),
                 Kind::List => words("x"),
                 Kind::Text | Kind::Secret => Value::String("x".into()),
             };

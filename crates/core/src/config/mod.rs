@@ -27,6 +27,8 @@ pub struct Config {
     pub monitor_log: MonitorLog,
     /// Webhooks, and the events that each is told of.
     pub alerts: Vec<Alert>,
+    pub log: Log,
+    pub otlp: Otlp,
     /// A provider for tests: the file that holds its world.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fake_world: Option<String>,
@@ -65,6 +67,8 @@ pub struct Server {
     pub insecure_listen: bool,
     /// A leader that has not renewed for this long is replaced. The same for all servers of a database.
     pub leader_lease_seconds: u64,
+    /// A pass of a control loop that takes longer than this is stuck, and `/livez` says so.
+    pub stuck_after_seconds: u64,
     /// Names, besides loopback and the address of `listen`, by which agents may call `/mcp`.
     pub allowed_hosts: Vec<String>,
 }
@@ -97,6 +101,7 @@ impl Default for Server {
             tls_key: None,
             insecure_listen: false,
             leader_lease_seconds: 10,
+            stuck_after_seconds: 1800,
             allowed_hosts: Vec::new(),
         }
     }
@@ -250,6 +255,51 @@ impl Default for Docker {
             supervisor: DockerSupervisor::Off,
         }
     }
+}
+
+word_enum!(
+    /// How the lines of the server's log are written.
+    LogFormat {
+        Text = "text",
+        /// One JSON object on each line.
+        Json = "json",
+    }
+);
+
+word_enum!(
+    /// The least that the server's log tells.
+    LogLevel {
+        Error = "error",
+        Warn = "warn",
+        Info = "info",
+        Debug = "debug",
+        Trace = "trace",
+    }
+);
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    pub format: LogFormat,
+    pub level: LogLevel,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, level: LogLevel::Info }
+    }
+}
+
+/// Where traces go, if anywhere.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Otlp {
+    /// A collector that takes OTLP over HTTP; `/v1/traces` is added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// A file with `name: value` lines that go with every request, such as its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub headers_file: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

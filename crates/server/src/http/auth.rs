@@ -127,8 +127,9 @@ pub(super) async fn guard(
         let why = format!("{} speaks for {own} and for no other container", caller.subject);
         return refuse(&app, &door, &request, Some(&caller), Fault::forbidden(why));
     }
-    // Heartbeats come whether or not anybody is interested; everything else is a question.
-    if !request.uri().path().ends_with("/heartbeats") {
+    // Heartbeats and scrapes come whether or not anybody is interested; everything else is a question.
+    let path = request.uri().path();
+    if !path.ends_with("/heartbeats") && path != "/metrics" {
         app.service.asked();
     }
     request.extensions_mut().insert(caller);

@@ -24,6 +24,7 @@ use tracing::{debug, warn};
 
 use super::Door;
 use crate::loops::stopped;
+use crate::metrics::DoorMeter;
 
 /// What a client may take of this server.
 #[derive(Debug, Clone)]
@@ -61,7 +62,13 @@ impl std::fmt::Debug for Listener {
 }
 
 /// Serves until the server stops; then what is under way is finished.
-pub async fn serve(listener: Listener, router: Router, limits: Limits, mut stopping: watch::Receiver<bool>) {
+pub async fn serve(
+    listener: Listener,
+    router: Router,
+    meter: DoorMeter,
+    limits: Limits,
+    mut stopping: watch::Receiver<bool>,
+) {
     let places = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
     loop {
@@ -80,14 +87,16 @@ pub async fn serve(listener: Listener, router: Router, limits: Limits, mut stopp
         };
         let Ok(place) = places.clone().try_acquire_owned() else {
             warn!(listener = ?listener, connections = limits.connections, "too many connections: one was turned away");
+            meter.turned_away();
             tokio::spawn(turn_away(stream, tls.is_some(), limits.patience));
             continue;
         };
         let router = router.clone();
         let patience = limits.patience;
+        let inside = meter.enter();
         let watcher = graceful.watcher();
         tokio::spawn(async move {
-            let _place = place;
+            let _place = (place, inside);
             match tls {
                 None => converse(stream, router, door, patience, watcher).await,
                 Some(tls) => match tokio::time::timeout(patience, tls.accept(stream)).await {
@@ -165,6 +174,15 @@ trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 
 impl Listener {
+    /// Its name in the metrics.
+    pub(crate) fn door(&self) -> &'static str {
+        match self {
+            Listener::Socket(_) => "socket",
+            Listener::Containers(_) => "containers",
+            Listener::Tcp(..) => "tcp",
+        }
+    }
+
     async fn accept(&self) -> io::Result<(Stream, Door, Option<TlsAcceptor>)> {
         Ok(match self {
             Listener::Socket(listener) => (Box::new(listener.accept().await?.0), Door::Socket, None),

@@ -10,10 +10,10 @@ mod routes;
 
 use std::sync::{Arc, OnceLock};
 
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{Method, Uri};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use bytes::Bytes;
 use parhelia_core::access::Access;
 use parhelia_core::api::ServerInfo;
@@ -30,6 +30,7 @@ use self::handlers::{
     alerts, containers, events, heartbeats, instances, mcp, reconciler, server, stream, tokens, why,
 };
 use self::routes::Routes;
+use crate::metrics::{Metrics, RouteMeter};
 use crate::relay::Hub;
 use crate::service::Service;
 
@@ -38,6 +39,7 @@ use crate::service::Service;
 pub struct App {
     pub service: Arc<Service>,
     pub hub: Arc<Hub>,
+    pub metrics: Arc<Metrics>,
     pub info: Arc<ServerInfo>,
     /// Rung by `POST /server/shutdown`.
     pub stop: Arc<Notify>,
@@ -59,6 +61,7 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
     let (router, document) = Routes::new(app.clone(), gate)
         .add(Access::Public, routes!(server::livez))
         .add(Access::Public, routes!(server::readyz))
+        .add(Access::Viewer, routes!(server::metrics))
         .add(Access::Public, routes!(server::openapi))
         .add(Access::Public, routes!(server::docs))
         .add(Access::Viewer, routes!(containers::containers))
@@ -93,9 +96,11 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .finish();
     let document = document.to_json().unwrap_or_default();
     let _ = app.document.set(Bytes::from(document));
+    let lost = Arc::new(app.metrics.doors.route("(none)", ""));
     router
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
+        .layer(Extension(lost))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
             Fault::internal("a request made the server stumble; its log says where").into_response()
@@ -103,7 +108,8 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .with_state(app)
 }
 
-async fn no_route(uri: Uri) -> Response {
+async fn no_route(Extension(lost): Extension<Arc<RouteMeter>>, uri: Uri) -> Response {
+    lost.answered(404);
     let path: String = uri.path().chars().take(200).collect();
     Fault::not_found(
         format!("there is nothing at {path}"),
@@ -112,7 +118,8 @@ async fn no_route(uri: Uri) -> Response {
     .into_response()
 }
 
-async fn no_method(method: Method, uri: Uri) -> Response {
+async fn no_method(Extension(lost): Extension<Arc<RouteMeter>>, method: Method, uri: Uri) -> Response {
+    lost.answered(405);
     let path: String = uri.path().chars().take(200).collect();
     Fault::method(format!("{method} is not possible at {path}")).into_response()
 }

@@ -1,12 +1,14 @@
 //! The one way to add a route: with what it asks of its caller. The OpenAPI document and the guard come from the
 //! same line, so a route without a role, or one that the document does not know, cannot be written.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::middleware;
 use parhelia_core::access::Access;
 use parhelia_core::api::Problem;
 use utoipa::openapi::extensions::Extensions;
-use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::path::{Operation, PathItem, Paths};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, ResponseBuilder,
@@ -16,6 +18,7 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 use super::App;
 use super::auth::{self, Gate};
+use crate::metrics::{RouteMeter, measure};
 
 /// In the document: what a route asks for.
 pub const ACCESS: &str = "x-parhelia-access";
@@ -46,6 +49,7 @@ impl Routes {
 
     pub(super) fn add(mut self, access: Access, routes: UtoipaMethodRouter<App>) -> Self {
         let (schemas, mut paths, handlers) = routes;
+        let meter = Arc::new(self.meter(&paths));
         for (path, item) in &mut paths.paths {
             for operation in operations(item) {
                 describe(operation, path, access);
@@ -58,8 +62,21 @@ impl Routes {
                 auth::guard,
             )),
         };
-        self.router = self.router.routes((schemas, paths, guarded));
+        let clock = self.app.service.clock.clone();
+        let measured = guarded.route_layer(middleware::from_fn_with_state((clock, meter), measure));
+        self.router = self.router.routes((schemas, paths, measured));
         self
+    }
+
+    /// `routes!` takes one handler at a time here, so there is one path and one method.
+    fn meter(&self, paths: &Paths) -> RouteMeter {
+        let (path, method) = paths.paths.iter().next().map_or(("", ""), |(path, item)| {
+            let methods =
+                [(&item.get, "GET"), (&item.post, "POST"), (&item.put, "PUT"), (&item.delete, "DELETE")];
+            let method = methods.into_iter().find(|(operation, _)| operation.is_some());
+            (path.as_str(), method.map_or("", |(_, name)| name))
+        });
+        self.app.metrics.doors.route(path, method)
     }
 
     pub(super) fn finish(self) -> (Router<App>, OpenApi) {

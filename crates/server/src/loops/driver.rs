@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parhelia_core::TRACES;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::time::{Clock, seconds_between};
 use parhelia_store::StoreError;
 use serde_json::json;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tracing::error;
+use tracing::{Instrument, error, info_span};
 
 use super::reconciler::{PassReport, Reconciler};
 use super::{Context, stopped};
@@ -83,6 +84,7 @@ pub async fn reconcile(
     // Nobody else wants it while this loop runs; the one after it goes on with it.
     let mut queue = queue.lock().await;
     let queue = &mut *queue;
+    let meter = context.metrics.loops.meter("reconciler", reconciler.provider().name());
     let poll = Duration::from_secs(context.config.reconciler.poll_interval_seconds);
     let mut trigger = "start";
     let mut waiting: Vec<Asker> = Vec::new();
@@ -92,7 +94,15 @@ pub async fn reconcile(
             waiting.push(more);
         }
         let began = context.clock.monotonic();
-        let (pause, outcome) = match reconciler.pass(trigger).await {
+        let pass = meter.begin(context.clock.as_ref());
+        let passed = reconciler
+            .pass(trigger)
+            .instrument(
+                info_span!(target: TRACES, "reconcile", provider = reconciler.provider().name(), trigger),
+            )
+            .await;
+        pass.end(passed.is_ok());
+        let (pause, outcome) = match passed {
             Ok(report) => {
                 failing = None;
                 (pause(&report, poll, context.clock.as_ref()), Ok(()))

@@ -104,6 +104,7 @@ impl Election {
     /// Renews until it must not lead any more; gives why.
     async fn hold(&self, fence: &Fence, seated: &mut Seated) -> &'static str {
         let Context { store, clock, .. } = &self.context;
+        let meter = self.context.metrics.loops.meter("election", "");
         let mut renewed = clock.monotonic();
         let mut fenced = self.fenced.clone();
         loop {
@@ -115,7 +116,10 @@ impl Election {
             let until = self.lease_until(clock.now());
             let asked = clock.monotonic();
             let renewal = tokio::time::timeout(self.renew_every(), store.renew_leadership(fence, until));
-            match renewal.await {
+            let pass = meter.begin(clock.as_ref());
+            let renewal = renewal.await;
+            pass.end(matches!(renewal, Ok(Ok(()))));
+            match renewal {
                 Ok(Ok(())) => renewed = asked,
                 Ok(Err(StoreError::Fenced { .. } | StoreError::Conflict { .. })) => {
                     return "another has taken over";

@@ -12,12 +12,15 @@ use crate::service::Service;
 const PERIOD: Duration = Duration::from_secs(1);
 
 pub async fn run(service: Arc<Service>, mut stopping: watch::Receiver<bool>) -> Ended {
+    let meter = service.metrics.loops.meter("guests", "");
     loop {
         let over = tokio::select! {
             () = tokio::time::sleep(PERIOD) => false,
             () = stopped(&mut stopping) => true,
         };
-        service.tell_guests().await;
+        let pass = meter.begin(service.clock.as_ref());
+        let told = service.tell_guests().await;
+        pass.end(told);
         if over {
             return Ended::Shutdown;
         }

@@ -167,8 +167,12 @@ impl HealthLoop {
     }
 
     pub async fn run(self, mut shutdown: watch::Receiver<bool>) -> Ended {
+        let meter = self.context.metrics.loops.meter("health", "");
         loop {
-            match self.pass().await {
+            let pass = meter.begin(self.context.clock.as_ref());
+            let passed = self.pass().await;
+            pass.end(passed.is_ok());
+            match passed {
                 Ok(_) => {}
                 Err(StoreError::Fenced { .. }) => return Ended::Fenced,
                 Err(e) => error!(error = %e, "a health pass failed; the next one starts afresh"),

@@ -15,6 +15,7 @@ pub const LEASE_SECONDS: i64 = 60;
 const RENEW: Duration = Duration::from_secs(20);
 
 pub async fn run(context: Context, leads: bool, mut shutdown: watch::Receiver<bool>) -> Ended {
+    let meter = context.metrics.loops.meter("lease", "");
     loop {
         tokio::select! {
             () = stopped(&mut shutdown) => return Ended::Shutdown,
@@ -27,7 +28,10 @@ pub async fn run(context: Context, leads: bool, mut shutdown: watch::Receiver<bo
             }
             context.store.renew_owner(&context.fence.owner_id, until).await
         };
-        match renewed.await {
+        let pass = meter.begin(context.clock.as_ref());
+        let renewed = renewed.await;
+        pass.end(renewed.is_ok());
+        match renewed {
             Ok(()) => {}
             Err(StoreError::Fenced { .. } | StoreError::Conflict { .. }) => return Ended::Fenced,
             Err(e) => error!(error = %e, "the lease could not be renewed; trying again"),

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use self::health::Observer;
 use crate::entropy::Entropy;
+use crate::metrics::Metrics;
 
 /// What every loop needs: the store with the right to write to it, the settings, and the edge.
 #[derive(Debug, Clone)]
@@ -30,6 +31,7 @@ pub struct Context {
     pub entropy: Arc<dyn Entropy>,
     /// Whom this server has heard, and how long it has been listening.
     pub observer: Arc<Observer>,
+    pub metrics: Arc<Metrics>,
 }
 
 /// Returns when the server is to stop.

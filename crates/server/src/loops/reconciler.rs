@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
-use parhelia_core::Timestamp;
 use parhelia_core::access::{Role, Token};
 use parhelia_core::cost::Prices;
 use parhelia_core::event::{EventType, NewEvent, Source};
@@ -17,10 +16,11 @@ use parhelia_core::ids::ContainerId;
 use parhelia_core::reconcile::{Action, Answer, Inspected, Observed, Plan, Tracked, View, plan, removals};
 use parhelia_core::sandbox::{Inspection, Phase, Sandbox};
 use parhelia_core::state::{ContainerState, TerminationReason};
+use parhelia_core::{TRACES, Timestamp};
 use parhelia_providers::{CreateError, Provider, SandboxRef};
 use parhelia_store::{CycleOutcome, NewContainer, NewCycle, StoreError};
 use serde_json::json;
-use tracing::{debug, info, warn};
+use tracing::{Instrument, Span, debug, info, info_span, warn};
 
 use super::Context;
 use crate::service::secret_hash;
@@ -69,6 +69,8 @@ impl Reconciler {
         let started_at = self.context.clock.now();
         let began = self.context.clock.monotonic();
         let seen = self.observe().await?;
+        let answered = matches!(seen.answer, Answer::Listed(_));
+        self.context.metrics.loops.reachable(self.provider.name(), answered);
         let plan = &seen.plan;
         if plan.actions.is_empty() {
             debug!(provider = self.provider.name(), "nothing to do");
@@ -86,7 +88,7 @@ impl Reconciler {
     /// shows has its row by the time we read.
     async fn observe(&self) -> Result<Seen, StoreError> {
         let store = &self.context.store;
-        let answer = match self.in_time(self.provider.list()).await {
+        let answer = match self.in_time("list", self.provider.list()).await {
             Ok(listing) => Answer::Listed(listing),
             Err(error) => Answer::Unreachable { error },
         };
@@ -156,7 +158,7 @@ impl Reconciler {
     }
 
     async fn inspect_one(&self, sandbox: SandboxRef) -> (ContainerId, Inspected) {
-        let answer = match self.in_time(self.provider.inspect(&sandbox)).await {
+        let answer = match self.in_time("inspect", self.provider.inspect(&sandbox)).await {
             Ok(Inspection::Absent) => Inspected::Absent,
             Ok(Inspection::Present(found)) => Inspected::Present(found),
             Err(why) => Inspected::Unknown { why },
@@ -164,13 +166,19 @@ impl Reconciler {
         (sandbox.container_id, answer)
     }
 
+    fn call_span(&self, call: &'static str) -> Span {
+        info_span!(target: TRACES, "provider", otel.kind = "client", provider = self.provider.name(), call)
+    }
+
     /// A provider that does not answer in time has not answered.
     async fn in_time<T, E: std::fmt::Display>(
         &self,
+        what: &'static str,
         call: impl Future<Output = Result<T, E>>,
     ) -> Result<T, String> {
         let seconds = self.context.config.reconciler.provider_timeout_seconds;
-        match tokio::time::timeout(Duration::from_secs(seconds), call).await {
+        match tokio::time::timeout(Duration::from_secs(seconds), call).instrument(self.call_span(what)).await
+        {
             Ok(answer) => answer.map_err(|e| e.to_string()),
             Err(_) => Err(format!("no answer within {seconds}s")),
         }
@@ -228,7 +236,7 @@ impl Reconciler {
             container_id: sandbox.tags.container.clone(),
             sandbox_id: Some(sandbox.sandbox_id.clone()),
         };
-        match self.in_time(self.provider.remove(&named)).await {
+        match self.in_time("remove", self.provider.remove(&named)).await {
             Ok(()) => info!(container = %named.container_id, "removed: its end is recorded"),
             Err(why) => warn!(container = %named.container_id, %why, "could not be removed"),
         }
@@ -310,7 +318,9 @@ impl Reconciler {
             Some(secret) => self.provider.create_with_secret(&spec, secret),
             None => self.provider.create(&spec),
         };
-        let outcome = tokio::time::timeout(Duration::from_secs(seconds), created).await;
+        let outcome = tokio::time::timeout(Duration::from_secs(seconds), created)
+            .instrument(self.call_span("create"))
+            .await;
         let now = clock.now();
         match outcome {
             Ok(Ok(sandbox)) => store.record_created(fence, &row.id, &sandbox.sandbox_id, identity, now).await,
@@ -408,7 +418,7 @@ impl Reconciler {
         store.stop_seen(fence, id, attempt, clock.now(), first).await?;
         let sandbox = SandboxRef { container_id: id.clone(), sandbox_id };
         let grace = u32::try_from(grace_seconds).unwrap_or(0);
-        let result = self.in_time(self.provider.stop(&sandbox, grace)).await;
+        let result = self.in_time("stop", self.provider.stop(&sandbox, grace)).await;
         let told = match &result {
             Ok(()) if grace == 0 => event(EventType::StopSent, "Told to stop at once".to_owned()),
             Ok(()) => event(EventType::StopSent, format!("Told to stop within {grace}s")),

@@ -52,6 +52,7 @@ pub async fn pass(context: &Context) -> Result<(), StoreError> {
 }
 
 pub async fn run(context: Context, mut shutdown: watch::Receiver<bool>) -> Ended {
+    let meter = context.metrics.loops.meter("retention", "");
     let period = Duration::from_secs(context.config.retention.interval_seconds);
     loop {
         // Not at once: a machine that has just booted may not have its time yet, and what is deleted is gone.
@@ -59,7 +60,10 @@ pub async fn run(context: Context, mut shutdown: watch::Receiver<bool>) -> Ended
             () = stopped(&mut shutdown) => return Ended::Shutdown,
             () = tokio::time::sleep(period) => {}
         }
-        match pass(&context).await {
+        let under_way = meter.begin(context.clock.as_ref());
+        let passed = pass(&context).await;
+        under_way.end(passed.is_ok());
+        match passed {
             Ok(()) => {}
             Err(StoreError::Fenced { .. }) => return Ended::Fenced,
             Err(e) => error!(error = %e, "a retention pass failed; the next one starts afresh"),

@@ -16,13 +16,16 @@ use crate::service::{Caller, ProviderHandle, Service};
 
 pub async fn run(service: Arc<Service>, mut shutdown: watch::Receiver<bool>) -> Ended {
     let period = Duration::from_secs(service.config.health.heartbeat_interval_seconds);
+    let meter = service.metrics.loops.meter("vitals", "");
     loop {
         let asked = async {
-            futures::future::join_all(service.providers.values().map(|handle| look(&service, handle))).await
+            let pass = meter.begin(service.clock.as_ref());
+            let all = service.providers.values().map(|handle| look(&service, handle));
+            pass.end(futures::future::join_all(all).await.into_iter().all(|well| well));
         };
         tokio::select! {
             () = stopped(&mut shutdown) => return Ended::Shutdown,
-            _ = asked => {}
+            () = asked => {}
         }
         tokio::select! {
             () = stopped(&mut shutdown) => return Ended::Shutdown,
@@ -31,20 +34,30 @@ pub async fn run(service: Arc<Service>, mut shutdown: watch::Receiver<bool>) -> 
     }
 }
 
-async fn look(service: &Service, handle: &ProviderHandle) {
+/// Whether everything went well.
+async fn look(service: &Service, handle: &ProviderHandle) -> bool {
     let provider = handle.provider.name();
     let patience = Duration::from_secs(service.config.reconciler.provider_timeout_seconds);
     let vitals = match tokio::time::timeout(patience, handle.provider.vitals()).await {
-        Ok(Ok(vitals)) if vitals.is_empty() => return,
+        Ok(Ok(vitals)) if vitals.is_empty() => return true,
         Ok(Ok(vitals)) => vitals,
         // The reconciler says that it is away; here that is nobody's heartbeat, and nothing else.
-        Ok(Err(error)) => return debug!(provider, %error, "no signs of life could be had"),
-        Err(_) => return debug!(provider, "no signs of life in time"),
+        Ok(Err(error)) => {
+            debug!(provider, %error, "no signs of life could be had");
+            return false;
+        }
+        Err(_) => {
+            debug!(provider, "no signs of life in time");
+            return false;
+        }
     };
     // By the provider's id: a sandbox may carry the tag of another's row, and those of other instances have none.
     let rows = match service.store.tracked(provider).await {
         Ok(rows) => rows,
-        Err(error) => return warn!(provider, %error, "signs of life could not be attributed"),
+        Err(error) => {
+            warn!(provider, %error, "signs of life could not be attributed");
+            return false;
+        }
     };
     let ours: HashMap<String, ContainerId> =
         rows.into_iter().filter_map(|row| Some((row.sandbox_id?, row.id))).collect();
@@ -55,9 +68,12 @@ async fn look(service: &Service, handle: &ProviderHandle) {
             Some(Sample { container_id, ..vital.sample })
         })
         .collect();
+    let mut well = true;
     for batch in samples.chunks(service.config.server.max_batch.max(1) as usize) {
         if let Err(error) = service.heartbeats(batch.to_vec(), &Caller::admin("provider")).await {
             warn!(provider, %error, "signs of life could not be kept");
+            well = false;
         }
     }
+    well
 }

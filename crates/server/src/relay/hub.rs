@@ -15,6 +15,7 @@ use super::sse;
 use super::tail::{Batch, Lost, Tail};
 use crate::loops::driver::Ended;
 use crate::loops::stopped;
+use crate::metrics::History;
 
 /// Events that a stream may be behind.
 const RING: usize = 4096;
@@ -41,18 +42,22 @@ pub struct Hub {
     /// Everything up to here has gone into the ring, or is about to.
     sent: AtomicI64,
     places: Arc<Semaphore>,
+    streams: usize,
+    pub(super) history: History,
     pub(super) catching_up: Semaphore,
 }
 
 impl Hub {
     /// Begins where the history ends now. The tail is for [`Hub::run`].
-    pub async fn new(store: &Store, streams: usize) -> Result<(Arc<Self>, Tail)> {
+    pub async fn new(store: &Store, streams: usize, history: History) -> Result<(Arc<Self>, Tail)> {
         let tail = Tail::from_now(store).await?;
         let hub = Self {
             store: store.clone(),
             ring: broadcast::Sender::new(RING),
             sent: AtomicI64::new(tail.position()),
             places: Arc::new(Semaphore::new(streams)),
+            streams,
+            history,
             catching_up: Semaphore::new(CATCHING_UP),
         };
         Ok((Arc::new(hub), tail))
@@ -75,6 +80,7 @@ impl Hub {
             let _ = self.ring.send(Arc::new(News::Lost(lost)));
         }
         for event in events {
+            self.history.event(event.event_type);
             // Before it is sent: whoever subscribes afterwards reads that far from the store.
             self.sent.store(event.id, Ordering::SeqCst);
             if self.ring.receiver_count() > 0 {
@@ -94,6 +100,11 @@ impl Hub {
     pub(super) async fn newest(&self) -> Result<i64> {
         // The store alone would say 0 when everything is old enough to have been deleted.
         Ok(self.store.last_event_id().await?.max(self.sent.load(Ordering::SeqCst)))
+    }
+
+    /// How many streams are open.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.saturating_sub(self.places.available_permits())
     }
 
     /// A place for one more stream, if there is one.

@@ -120,9 +120,13 @@ impl Stream {
         debug!(?end, cursor = self.cursor, "a stream has ended");
         let words = match end {
             End::Gone => return,
-            End::Stopping => sse::resume(self.cursor, "the server stops: come again and go on from here"),
+            End::Stopping => {
+                self.hub.history.told_to_resume("stopping");
+                sse::resume(self.cursor, "the server stops: come again and go on from here")
+            }
             End::Refused => sse::refused(),
             End::Behind => {
+                self.hub.history.told_to_resume("behind");
                 sse::resume(self.cursor, "too slow for what happens: come again and go on from here")
             }
         };

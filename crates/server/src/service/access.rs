@@ -225,8 +225,14 @@ impl Service {
         }
     }
 
+    pub(crate) fn refusals_waiting(&self) -> usize {
+        self.guests.refusals.max_capacity() - self.guests.refusals.capacity()
+    }
+
     /// Writes what the doors have noted since the last time: equal refusals become one event with their count.
-    pub async fn tell_guests(&self) {
+    /// Whether all of it could be written.
+    pub async fn tell_guests(&self) -> bool {
+        let mut well = true;
         let mut counted: Vec<(Refusal, u64)> = Vec::new();
         {
             let mut waiting = locked(&self.guests.waiting);
@@ -252,13 +258,16 @@ impl Service {
             && let Err(e) = self.store.append_events(events, now).await
         {
             warn!(error = %e, "refused calls could not be written down");
+            well = false;
         }
         let used: Vec<(TokenId, Timestamp)> = locked(&self.guests.used).drain().collect();
         if !used.is_empty()
             && let Err(e) = self.store.tokens_used(&used).await
         {
             warn!(error = %e, "the last use of tokens could not be written down");
+            well = false;
         }
+        well
     }
 }
 

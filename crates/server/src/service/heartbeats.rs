@@ -31,7 +31,10 @@ impl Service {
                 Some(("not_yours", format!("{} speaks for another container", by.subject)))
             };
             match refusal {
-                Some((code, message)) => rejected.push(refused(index, &sample, code, message)),
+                Some((code, message)) => {
+                    self.metrics.heartbeats.rejected(code);
+                    rejected.push(refused(index, &sample, code, message));
+                }
                 None => good.push((index, sample)),
             }
         }
@@ -41,6 +44,7 @@ impl Service {
             Err(e) => {
                 // They were heard, and could not be kept: that is our silence, not theirs.
                 self.observer.was_away();
+                self.metrics.heartbeats.unkept(good.len());
                 return Err(e.into());
             }
         };
@@ -50,6 +54,7 @@ impl Service {
                     "there is no container {}; it is listed as soon as its provider shows it",
                     sample.container_id
                 );
+                self.metrics.heartbeats.rejected("unknown_container");
                 rejected.push(refused(*index, sample, "unknown_container", message));
             }
         }
@@ -60,6 +65,7 @@ impl Service {
             good.iter().zip(&stored).filter(|(_, known)| **known).map(|(s, _)| s.container_id.clone());
         self.observer.heard(heard, now);
         let accepted = stored.iter().filter(|known| **known).count();
+        self.metrics.heartbeats.accepted(accepted);
         Ok(HeartbeatReceipt { accepted, rejected })
     }
 

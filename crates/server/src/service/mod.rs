@@ -34,6 +34,7 @@ use crate::entropy::Entropy;
 use crate::loops::driver::PassRequests;
 use crate::loops::election::Lead;
 use crate::loops::health::Observer;
+use crate::metrics::Metrics;
 use crate::relay::alerts::Posts;
 
 pub use access::{Refusal, denied, hash, may_touch, secret_hash};
@@ -78,6 +79,7 @@ pub struct Service {
     pub(crate) observer: Arc<Observer>,
     /// What this server leads, if it does.
     pub(crate) lead: Lead,
+    pub(crate) metrics: Arc<Metrics>,
     /// Ends every long wait when the server stops.
     pub(crate) shutdown: watch::Receiver<bool>,
     /// Milliseconds of the monotonic clock at the last question that a person or program asked.
@@ -99,6 +101,7 @@ impl Service {
         instance_id: String,
         observer: Arc<Observer>,
         lead: Lead,
+        metrics: Arc<Metrics>,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
         let prices = config.price_table();
@@ -113,6 +116,7 @@ impl Service {
             instance_id,
             observer,
             lead,
+            metrics,
             shutdown,
             last_asked,
             last_stranger_poke: AtomicI64::new(i64::MIN / 2),

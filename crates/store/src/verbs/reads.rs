@@ -155,6 +155,13 @@ impl Store {
         self.query(&sql::PATIENTS, vec![], |c| Ok((c.id()?, c.text_opt()?, c.word()?, c.time_opt()?))).await
     }
 
+    /// How many containers are terminated, and what they have cost.
+    pub async fn terminated_totals(&self) -> Result<(i64, f64)> {
+        let found =
+            self.query_one(&sql::CONTAINERS_TERMINATED, vec![], |c| Ok((c.int()?, c.real()?))).await?;
+        Ok(found.unwrap_or((0, 0.0)))
+    }
+
     /// How many containers are not terminated.
     pub async fn live_count(&self) -> Result<i64> {
         Ok(self.query_one(&sql::LIVE_COUNT, vec![], |c| c.int()).await?.unwrap_or(0))

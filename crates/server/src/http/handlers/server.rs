@@ -1,5 +1,7 @@
 //! The server itself: whether it lives, whether it works, what it is, and the document of its API.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -8,6 +10,7 @@ use parhelia_core::api::{Problem, ServerInfo};
 use parhelia_core::doctor::DoctorReport;
 
 use super::{App, Fault};
+use crate::metrics::{CONTENT_TYPE, scrape};
 
 /// What this server is.
 #[utoipa::path(get, path = "/api/v1/server", tag = "server", responses((status = 200, body = ServerInfo)))]
@@ -29,10 +32,29 @@ pub(in crate::http) async fn shutdown(State(app): State<App>) -> StatusCode {
     StatusCode::ACCEPTED
 }
 
-/// Whether the process answers at all.
-#[utoipa::path(get, path = "/livez", tag = "server", responses((status = 200, body = inline(String), content_type = "text/plain")))]
-pub(in crate::http) async fn livez() -> &'static str {
-    "ok\n"
+/// Whether the process answers and none of its control loops is stuck. It says nothing of the store: a restart
+/// would not mend that.
+#[utoipa::path(get, path = "/livez", tag = "server", responses(
+    (status = 200, body = inline(String), content_type = "text/plain"),
+    (status = 503, body = Problem, content_type = "application/problem+json", description = "A loop is stuck, and which"),
+))]
+pub(in crate::http) async fn livez(State(app): State<App>) -> Result<&'static str, Fault> {
+    let limit = Duration::from_secs(app.service.config.server.stuck_after_seconds);
+    match app.metrics.loops.stuck(app.service.clock.monotonic(), limit) {
+        None => Ok("ok\n"),
+        Some((name, took)) => Err(Fault::unavailable(
+            format!("a pass of the {name} loop has been under way for {}s", took.as_secs()),
+            "restart the server; its log may say what it waits for",
+        )),
+    }
+}
+
+/// What this server measures, for Prometheus (OpenMetrics text).
+#[utoipa::path(get, path = "/metrics", tag = "server", responses(
+    (status = 200, body = inline(String), content_type = "application/openmetrics-text"),
+))]
+pub(in crate::http) async fn metrics(State(app): State<App>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], scrape(&app).await)
 }
 
 /// Whether it can do its work: the store answers.
