@@ -74,6 +74,7 @@ async fn starts_and_claims(step: u64) -> (usize, i64) {
         observer: Arc::new(Observer::new(clock.clone())),
         clock,
         entropy: Arc::new(SystemEntropy::default()),
+        metrics: Arc::default(),
     };
     Reconciler::new(context, Arc::new(provider.clone())).pass("test").await.unwrap();
     let claims = store.tracked("fake").await.unwrap()[0].create_attempts;
