@@ -94,8 +94,8 @@ async fn an_attempt_is_claimed_once_and_recorded_once_with_its_event() {
         let counts = s.alert_counts("ops").await.unwrap();
         assert_eq!((counts.pending, counts.delivered, counts.failed), (0, 1, 1));
         assert_eq!(counts.last_delivered_at, Some(at(33)));
-        assert_eq!(s.delete_old_deliveries(at(34), 10).await.unwrap(), 1);
-        assert_eq!(s.delete_old_deliveries(at(34), 10).await.unwrap(), 0);
+        assert_eq!(s.delete_old_deliveries(&w.fence, at(34), 10).await.unwrap(), 1);
+        assert_eq!(s.delete_old_deliveries(&w.fence, at(34), 10).await.unwrap(), 0);
     }
 }
 
