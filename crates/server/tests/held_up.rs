@@ -1,5 +1,7 @@
 //! A server that is stopped for a while between the claim of a create and the call to the provider.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
