@@ -317,7 +317,8 @@ impl Provider for FakeProvider {
         let world = self.world();
         Capabilities {
             create_is_idempotent: world.create_is_idempotent,
-            create_settles_seconds: world.create_settles_seconds,
+            // Nothing arrives in no time at all, whatever a world forgot to say.
+            create_settles_seconds: world.create_settles_seconds.max(1),
         }
     }
 
