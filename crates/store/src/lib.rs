@@ -102,6 +102,11 @@ impl Store {
         self.db.queue_depth()
     }
 
+    /// Transactions that were committed since it was opened, where the database counts them.
+    pub fn transactions(&self) -> Option<u64> {
+        self.db.transactions()
+    }
+
     /// Tells whenever an event has been committed (its id, or that of a later one). A hint to read the tail:
     /// intermediate values are skipped, and it says nothing of events from before it was subscribed to.
     pub fn subscribe_commits(&self) -> watch::Receiver<i64> {
