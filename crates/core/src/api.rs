@@ -82,10 +82,15 @@ pub struct ContainerView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContainerList {
     pub containers: Vec<ContainerView>,
-    pub totals: Totals,
+    /// With the first page only: what goes on from another (`before`) has the same ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub totals: Option<Totals>,
+    /// There are older ones: ask for what was created `before` this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<ContainerId>,
 }
 
-/// Over the containers of the answer, before `limit`; the foreign figures are over everything.
+/// Over everything that matches, before `limit`; the foreign figures are over everything.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
     pub total: i64,

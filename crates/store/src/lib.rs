@@ -25,8 +25,9 @@ use tokio::sync::{broadcast, oneshot, watch};
 pub use error::{Result, StoreError};
 pub use script::{Cells, Database, Expect, Query, Row, Rows, Script, Step, StepOutcome, Take, Value};
 pub use types::{
-    ContainerFilter, ContainerStats, Cycle, CycleOutcome, DesireOutcome, EventFilter, Fence, Foreign,
-    Instance, Leadership, NewContainer, NewCycle, OldestRunning, Owner, RetentionReport, Task, Worker,
+    ContainerFilter, ContainerPage, ContainerStats, Cycle, CycleOutcome, DesireOutcome, EventFilter, Fence,
+    Figures, Foreign, Instance, Leadership, NewContainer, NewCycle, OldestRunning, Owner, RetentionReport,
+    Task, Worker,
 };
 pub use verbs::PatientRow;
 
@@ -129,7 +130,7 @@ impl Store {
         Ok(rows.into_iter().filter_map(|row| row.inspect_err(|e| tracing::error!("{e}")).ok()).collect())
     }
 
-    async fn read_rows<T: Send + 'static>(
+    pub(crate) async fn read_rows<T: Send + 'static>(
         &self,
         sql: &'static sql::Sql,
         params: Vec<Value>,

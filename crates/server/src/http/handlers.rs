@@ -31,8 +31,7 @@ pub(super) struct ContainersAsk {
     #[serde(default)]
     orphans: bool,
     limit: Option<usize>,
-    #[serde(default)]
-    offset: usize,
+    before: Option<String>,
 }
 
 pub(super) async fn containers(State(app): State<App>, uri: Uri) -> Answer<ContainerList> {
@@ -56,7 +55,7 @@ pub(super) async fn containers(State(app): State<App>, uri: Uri) -> Answer<Conta
         all: ask.all,
         orphans: ask.orphans,
         limit: ask.limit,
-        offset: ask.offset,
+        before: ask.before,
     };
     Ok(Json(app.service.containers(query).await?))
 }
