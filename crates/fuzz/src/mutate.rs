@@ -79,18 +79,18 @@ fn damage(words: &[&str]) -> BoxedStrategy<Damage> {
     let edge = select(EDGES).prop_map(str::to_owned);
     let quoted = word.clone().prop_map(|word| Value::String(word).to_string());
     let value = prop_oneof![edge, quoted].boxed();
-    let at = any::<Index>();
+    let at = any::<Index>;
     prop_oneof![
-        4 => (at, value.clone()).prop_map(|(at, value)| Damage::Replace(at, value)),
-        2 => at.prop_map(Damage::Drop),
-        1 => (at, at).prop_map(|(from, to)| Damage::Copy(from, to)),
-        1 => (at, word.clone(), value).prop_map(|(at, name, value)| Damage::Member(at, name, value)),
-        1 => (at, 0..8_u8).prop_map(|(at, bit)| Damage::Flip(at, bit)),
-        2 => (at, select(MARKS)).prop_map(|(at, byte)| Damage::Set(at, byte)),
-        2 => (at, word).prop_map(|(at, word)| Damage::Insert(at, word)),
-        1 => (at, 1..20_usize).prop_map(|(at, length)| Damage::Cut(at, length)),
-        1 => at.prop_map(Damage::Truncate),
-        1 => (at, 1..20_usize, 2..200_usize).prop_map(|(at, length, times)| Damage::Repeat(at, length, times)),
+        4 => (at(), value.clone()).prop_map(|(at, value)| Damage::Replace(at, value)),
+        2 => at().prop_map(Damage::Drop),
+        1 => (at(), at()).prop_map(|(from, to)| Damage::Copy(from, to)),
+        1 => (at(), word.clone(), value).prop_map(|(at, name, value)| Damage::Member(at, name, value)),
+        1 => (at(), 0..8_u8).prop_map(|(at, bit)| Damage::Flip(at, bit)),
+        2 => (at(), select(MARKS)).prop_map(|(at, byte)| Damage::Set(at, byte)),
+        2 => (at(), word).prop_map(|(at, word)| Damage::Insert(at, word)),
+        1 => (at(), 1..20_usize).prop_map(|(at, length)| Damage::Cut(at, length)),
+        1 => at().prop_map(Damage::Truncate),
+        1 => (at(), 1..20_usize, 2..200_usize).prop_map(|(at, length, times)| Damage::Repeat(at, length, times)),
     ]
     .boxed()
 }

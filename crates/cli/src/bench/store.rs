@@ -98,37 +98,41 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     Ok(db)
 }
 
-/// Commits `together` heartbeats at a time: as many as the store did just before.
+/// The batches of the store's callers, one after the other, `together` heartbeats to a commit: as many as the
+/// store did just before.
 fn raw_heartbeats(path: &Path, ground: &Ground, together: u64) -> rusqlite::Result<f64> {
     let db = open(path)?;
     let mut touch = db.prepare(sql::HEARTBEAT_TOUCH.sqlite())?;
     let mut insert = db.prepare(sql::HEARTBEAT_INSERT.sqlite())?;
     let mut workers = db.prepare(sql::HEARTBEAT_WORKERS.sqlite())?;
     let now = "2026-01-21T00:00:00.000Z";
+    let none = None::<f64>;
+    let ids: Vec<String> = (0..FLEET).map(|n| id(n).to_string()).collect();
+    let batches = (together / BATCH as u64).max(1);
     let (began, mut done) = (stopwatch(), 0_u64);
     while began.elapsed() < ground.span {
         db.execute_batch("BEGIN IMMEDIATE")?;
-        for i in 0..together {
-            let id = id((done + i) % FLEET).to_string();
-            touch.execute(params![id, now, 12.5, None::<f64>, 512, None::<f64>, 60])?;
-            insert.execute(params![
-                id,
-                now,
-                12.5,
-                None::<f64>,
-                512,
-                None::<f64>,
-                60,
-                None::<i64>,
-                None::<i64>,
-                "{}"
-            ])?;
-            workers.execute(params![id, now])?;
+        for caller in 0..batches {
+            let batch = || batch_of(caller % CALLERS as u64).map(|n| &ids[n as usize]);
+            for id in batch() {
+                touch.execute(params![id, now, 12.5, none, 512, none, 60])?;
+            }
+            for id in batch() {
+                insert.execute(params![id, now, 12.5, none, 512, none, 60, none, none, "{}"])?;
+            }
+            for id in batch() {
+                workers.execute(params![id, now])?;
+            }
         }
         db.execute_batch("COMMIT")?;
-        done += together;
+        done += batches * BATCH as u64;
     }
     Ok(done as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Which containers a caller's heartbeats are of.
+fn batch_of(caller: u64) -> impl Iterator<Item = u64> {
+    (0..BATCH as u64).map(move |i| (caller * 7 + i) % FLEET)
 }
 
 fn raw_events(path: &Path, ground: &Ground) -> rusqlite::Result<f64> {
@@ -171,7 +175,7 @@ async fn through_store(store: &Store, ground: &Ground, batch: usize) -> Result<(
         .map(|n| {
             let (store, counted) = (store.clone(), counted.clone());
             tokio::spawn(async move {
-                let samples: Vec<Sample> = (0..batch as u64).map(|i| sample((n * 7 + i) % FLEET)).collect();
+                let samples: Vec<Sample> = batch_of(n).take(batch).map(sample).collect();
                 while began.elapsed() < span {
                     let done = if samples.is_empty() {
                         let event = NewEvent::new(EventType::ServerStarted, Source::System, "measuring");
