@@ -2,6 +2,8 @@
 //! the small texts in them. Nothing panics, an error says something, and what was read is the same after it is
 //! written and read again.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test the panic is the message")]
+
 use std::fmt::Debug;
 
 use parhelia_core::api::{

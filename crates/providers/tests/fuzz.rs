@@ -2,6 +2,8 @@
 //! in one: nothing panics, the error names the file, and what was read is the same after it is written and read
 //! again.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test the panic is the message")]
+
 use std::fmt::Debug;
 
 use parhelia_fuzz::{Verdict, fuzz, same, says_something};

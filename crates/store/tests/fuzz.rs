@@ -1,6 +1,8 @@
 //! The address of a database comes from a file or the environment. Whatever it is, nothing panics, and what is
 //! said about it never holds the password.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test the panic is the message")]
+
 use parhelia_fuzz::{Verdict, fuzz, says_something};
 use parhelia_store::postgres::{check_url, is_url, redacted};
 
