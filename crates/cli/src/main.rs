@@ -33,7 +33,7 @@ fn run() -> i32 {
     if let Command::Supervise(args) = cli.command {
         return args.run();
     }
-    let serving = matches!(cli.command, Command::Up(_));
+    let serving = matches!(cli.command, Command::Up(_) | Command::Bench { parse_only: true, .. });
     if cli.globals.no_color {
         anstream::ColorChoice::Never.write_global();
     }

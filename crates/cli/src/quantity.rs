@@ -156,6 +156,42 @@ pub(crate) fn listen_address(text: &str) -> Result<std::net::SocketAddr, String>
 mod tests {
     use super::*;
 
+    /// Whatever is typed: no panic, an error with words, and what is accepted is in range.
+    fn typed<T>(seeds: &[&str], parse: impl Fn(&str) -> Result<T, String>, holds: impl Fn(T) -> bool) {
+        let words =
+            ["ms", "m", "h", "d", "w", "g", "GiB", ".", "-", "1e9", "inf", "nan", "=", ":", "localhost"];
+        parhelia_fuzz::fuzz(seeds, &words, |input| {
+            let Ok(text) = std::str::from_utf8(input) else { return parhelia_fuzz::Verdict::Refused };
+            match parse(text) {
+                Ok(value) => {
+                    assert!(holds(value), "out of range");
+                    parhelia_fuzz::Verdict::Accepted
+                }
+                Err(why) if text.len() < 1000 => parhelia_fuzz::says_something(&why),
+                // It repeats what was typed.
+                Err(_) => parhelia_fuzz::Verdict::Refused,
+            }
+        });
+    }
+
+    #[test]
+    fn whatever_is_typed_is_a_quantity_in_range_or_an_error() {
+        let most = Duration::from_secs(315_576_000);
+        typed(&["90", "1h30m", "1.5h", "250ms"], duration, |d| d <= most);
+        typed(&["2s", "100ms"], interval, |d| d >= Duration::from_millis(100) && d <= most);
+        typed(&["512m", "2g", "1.5GiB"], memory_mb, |mb| mb > 0);
+        typed(&["512", "64k"], byte_count, |_| true);
+        typed(&["0.5", "4"], cpu_cores, |n| n > 0.0 && n <= 4096.0);
+        typed(&["a=b", "a="], pair, |(key, _)| !key.is_empty());
+        typed(&["A=b", "A"], variable, |(key, _)| !key.is_empty());
+        typed(&["127.0.0.1:7717", ":7717", "localhost:80", "[::1]:80"], listen_address, |_| true);
+        let now: Timestamp = "2026-01-21T14:30:00Z".parse().unwrap();
+        typed(&["1h", "2026-01-21", "2026-01-21 14:30 UTC", "2026-01-21T14:30:00Z"], moment, |at| match at {
+            Moment::Ago(_) => at.resolve(now) <= now,
+            Moment::At(exact) => at.resolve(now) == exact,
+        });
+    }
+
     #[test]
     fn durations_are_read_as_people_write_them() {
         for (text, seconds) in [

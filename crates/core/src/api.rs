@@ -84,13 +84,18 @@ pub struct ContainerView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct ContainerList {
     pub containers: Vec<ContainerView>,
-    pub totals: Totals,
+    /// With the first page only: what goes on from another (`before`) has the same ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub totals: Option<Totals>,
+    /// There are older ones: ask for what was created `before` this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<ContainerId>,
     /// The moment that was asked for: then everything is as it was, and not as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<Timestamp>,
 }
 
-/// Over the containers of the answer, before `limit`; the foreign figures are over everything.
+/// Over everything that matches, before `limit`; the foreign figures are over everything.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Totals {
     pub total: i64,

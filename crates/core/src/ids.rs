@@ -47,16 +47,7 @@ macro_rules! prefixed_id {
             }
 
             pub fn parse(text: &str) -> Result<Self, IdError> {
-                let ok = text.strip_prefix($prefix).is_some_and(|rest| {
-                    (4..=40).contains(&rest.len())
-                        && rest.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-                });
-                if ok {
-                    Ok(Self(text.to_owned()))
-                } else {
-                    let given = text.chars().take(60).collect();
-                    Err(IdError::Malformed { kind: $kind, prefix: $prefix, given })
-                }
+                text.to_owned().try_into()
             }
 
             pub fn as_str(&self) -> &str {
@@ -73,7 +64,16 @@ macro_rules! prefixed_id {
         impl TryFrom<String> for $name {
             type Error = IdError;
             fn try_from(text: String) -> Result<Self, IdError> {
-                Self::parse(&text)
+                let ok = text.strip_prefix($prefix).is_some_and(|rest| {
+                    (4..=40).contains(&rest.len())
+                        && rest.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+                });
+                if ok {
+                    Ok(Self(text))
+                } else {
+                    let given = text.chars().take(60).collect();
+                    Err(IdError::Malformed { kind: $kind, prefix: $prefix, given })
+                }
             }
         }
 

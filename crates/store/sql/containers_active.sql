@@ -1,5 +1,5 @@
 -- As containers, of those that are not over; apart because only a literal predicate reaches the partial
--- index of the live ones. $1 is a list of states (',running,stopped,') or NULL; $7 and $8 bound the id (a
+-- index of the live ones. $1 is a list of states (',running,stopped,') or NULL, $2 one of health; $7 and $8 bound the id (a
 -- prefix); COALESCE keeps the planner on the index that has the order.
 SELECT id, provider, provider_identity, sandbox_id, instance_id, name, worker_id, task_id, session_id, state,
        created_at, started_at, terminated_at, exit_code, termination_reason, suspected_at, desired,
@@ -13,10 +13,11 @@ FROM containers
 WHERE state <> 'terminated'
   AND COALESCE(id, '') >= $7 AND COALESCE(id, '') < $8
   AND (CAST($1 AS TEXT) IS NULL OR CAST($1 AS TEXT) LIKE '%,' || state || ',%')
-  AND (CAST($2 AS TEXT) IS NULL OR health_status = $2)
+  AND (CAST($2 AS TEXT) IS NULL OR CAST($2 AS TEXT) LIKE '%,' || health_status || ',%')
   AND (CAST($3 AS TEXT) IS NULL OR provider = $3)
   AND (CAST($4 AS TEXT) IS NULL OR task_id = $4)
   AND (CAST($5 AS TEXT) IS NULL OR session_id = $5)
   AND (CAST($6 AS BIGINT) = 0 OR state = 'orphaned' OR (state = 'unknown' AND suspected_at IS NOT NULL))
+  AND (created_at, id) < ($10, $11)
 ORDER BY created_at DESC, id DESC
-LIMIT $9 OFFSET $10
+LIMIT $9

@@ -27,9 +27,9 @@ use tracing::Instrument;
 pub use error::{Result, StoreError};
 pub use script::{Cells, Database, Expect, Query, Row, Rows, Script, Step, StepOutcome, Take, Value};
 pub use types::{
-    Attempted, ContainerFilter, ContainerStats, Cycle, CycleOutcome, DesireOutcome, EventFilter, Fence,
-    Foreign, Instance, Leadership, NewContainer, NewCycle, NewDelivery, OldestRunning, Owner, ReaderMove,
-    RetentionReport, Task, Worker,
+    Attempted, ContainerFilter, ContainerPage, ContainerStats, Cycle, CycleOutcome, DesireOutcome,
+    EventFilter, Fence, Figures, Foreign, Instance, Leadership, NewContainer, NewCycle, NewDelivery,
+    OldestRunning, Owner, ReaderMove, RetentionReport, Task, Worker,
 };
 pub use verbs::PatientRow;
 
@@ -126,6 +126,11 @@ impl Store {
         Writes { done: of(&self.counts.done), failed: of(&self.counts.failed) }
     }
 
+    /// Transactions that were committed since it was opened, where the database counts them.
+    pub fn transactions(&self) -> Option<u64> {
+        self.db.transactions()
+    }
+
     /// Tells whenever an event has been committed (its id, or that of a later one). A hint to read the tail:
     /// intermediate values are skipped, and it says nothing of events from before it was subscribed to.
     pub fn subscribe_commits(&self) -> watch::Receiver<i64> {
@@ -155,7 +160,7 @@ impl Store {
         Ok(rows.into_iter().filter_map(|row| row.inspect_err(|e| tracing::error!("{e}")).ok()).collect())
     }
 
-    async fn read_rows<T: Send + 'static>(
+    pub(crate) async fn read_rows<T: Send + 'static>(
         &self,
         sql: &'static sql::Sql,
         params: Vec<Value>,

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Result, StoreError};
 use crate::script::Cells;
-use crate::types::{Cycle, Foreign, Instance, Leadership, Owner, Task, Worker};
+use crate::types::{Cycle, Figures, Foreign, Instance, Leadership, Owner, Task, Worker};
 
 /// Reads one row from left to right.
 pub(crate) struct Columns<'a> {
@@ -44,6 +44,12 @@ impl<'a> Columns<'a> {
         let value = read(self.cells, self.at).map_err(|detail| self.bad(detail))?;
         self.at += 1;
         Ok(value)
+    }
+
+    /// Passes over columns that are not wanted.
+    fn skip(&mut self, columns: usize) -> &mut Self {
+        self.at += columns;
+        self
     }
 
     pub(crate) fn str_opt(&mut self) -> Result<Option<&'a str>> {
@@ -129,6 +135,28 @@ impl<'a> Columns<'a> {
     fn resources(&mut self) -> Result<Resources> {
         Ok(Resources { cpu_cores: self.real_opt()?, memory_mb: self.int_opt()?, gpu_type: self.text_opt()? })
     }
+}
+
+/// Some columns of a whole row, at the places that they have there.
+pub(crate) fn figures(c: &mut Columns<'_>) -> Result<Figures> {
+    let provider = c.skip(1).text()?;
+    let state = c.skip(7).word()?;
+    let started_at = c.skip(1).time_opt()?;
+    let resources = c.skip(25).resources()?;
+    let cost_accrued_usd = c.skip(1).real()?;
+    let cost_rate_per_hour = c.real_opt()?;
+    let cost_source = c.word()?;
+    let labels = c.skip(2).json()?;
+    Ok(Figures {
+        provider,
+        state,
+        started_at,
+        resources,
+        cost_accrued_usd,
+        cost_rate_per_hour,
+        cost_source,
+        labels,
+    })
 }
 
 pub(crate) fn container(c: &mut Columns<'_>) -> Result<Container> {

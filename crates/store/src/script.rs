@@ -203,6 +203,11 @@ pub trait Database: Send + Sync + fmt::Debug {
     async fn close(&self) -> Result<()>;
     /// Scripts that wait for the writer.
     fn queue_depth(&self) -> usize;
+    /// Transactions that were committed since it was opened, where the database counts them: beside the
+    /// number of writes it tells how many shared one.
+    fn transactions(&self) -> Option<u64> {
+        None
+    }
     /// The highest event id that is known to be committed: a hint to read the tail, nothing to decide by.
     fn commits(&self) -> watch::Receiver<i64>;
 

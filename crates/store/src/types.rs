@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use parhelia_core::alert::DeliveryState;
+use parhelia_core::container::Container;
 use parhelia_core::event::{EventType, Source};
 use parhelia_core::ids::{ContainerId, DeliveryId};
 use parhelia_core::reconcile::{Counts, Discovered, Waiting};
@@ -196,7 +197,7 @@ pub enum DesireOutcome {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerFilter {
     pub states: Vec<ContainerState>,
-    pub health: Option<Health>,
+    pub health: Vec<Health>,
     pub provider: Option<String>,
     pub task_id: Option<String>,
     pub session_id: Option<String>,
@@ -207,7 +208,30 @@ pub struct ContainerFilter {
     pub id_prefix: Option<String>,
     /// Counted from the newest: the first page holds the newest ones.
     pub limit: Option<i64>,
-    pub offset: i64,
+    /// Only what was created before this one. Neither of the two ever changes, so page after page shows every
+    /// container once, whatever else happens to them meanwhile.
+    pub before: Option<(Timestamp, ContainerId)>,
+}
+
+/// A page of containers, newest last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ContainerPage {
+    pub rows: Vec<Container>,
+    /// The place `before` which the next page begins; `None`: there is none.
+    pub next: Option<(Timestamp, ContainerId)>,
+}
+
+/// What the totals of a list need of each container.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    pub provider: String,
+    pub state: ContainerState,
+    pub started_at: Option<Timestamp>,
+    pub resources: Resources,
+    pub cost_accrued_usd: f64,
+    pub cost_rate_per_hour: Option<f64>,
+    pub cost_source: CostSource,
+    pub labels: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

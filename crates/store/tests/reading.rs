@@ -67,7 +67,33 @@ async fn lists_narrow_by_every_field_and_keep_the_newest_last() {
         assert!(list(ContainerFilter { task_id, active_only: true, ..all() }).await.is_empty());
         // Pages count from the newest.
         assert_eq!(list(ContainerFilter { limit: Some(2), ..all() }).await, c[5..]);
-        assert_eq!(list(ContainerFilter { limit: Some(2), offset: 2, ..all() }).await, c[3..5]);
+        let mut filter = ContainerFilter { limit: Some(2), ..all() };
+        for expected in [&c[5..], &c[3..5], &c[1..3]] {
+            let page = s.container_page(&filter).await.unwrap();
+            assert_eq!(ids(page.rows), expected);
+            assert_eq!(page.next.as_ref().map(|(_, id)| id), expected.first());
+            filter.before = page.next;
+        }
+        let end = s.container_page(&filter).await.unwrap();
+        assert!(end.rows.is_empty() && end.next.is_none());
+        let health = vec![Health::Dead, Health::Healthy];
+        assert_eq!(list(ContainerFilter { health, ..all() }).await, [c[3].clone()]);
+        let figures = s.container_figures(&all()).await.unwrap();
+        let whole = s.containers(&all()).await.unwrap();
+        assert_eq!(figures.len(), whole.len());
+        for (slim, row) in figures.iter().rev().zip(&whole) {
+            assert_eq!(
+                (&slim.provider, slim.state, slim.started_at),
+                (&row.provider, row.state, row.started_at)
+            );
+            assert_eq!(slim.resources.cpu_cores, row.cpu_cores);
+            assert_eq!((slim.resources.memory_mb, &slim.resources.gpu_type), (row.memory_mb, &row.gpu_type));
+            assert_eq!(
+                (slim.cost_accrued_usd, slim.cost_rate_per_hour),
+                (row.cost_accrued_usd, row.cost_rate_per_hour)
+            );
+            assert_eq!((slim.cost_source, &slim.labels), (row.cost_source, &row.labels));
+        }
         let whole = c[2].as_str().to_owned();
         assert_eq!(list(ContainerFilter { id_prefix: Some(whole), ..all() }).await, [c[2].clone()]);
         assert!(list(ContainerFilter { id_prefix: Some("%".into()), ..all() }).await.is_empty());

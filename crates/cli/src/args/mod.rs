@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::bench::Part;
+
 pub(crate) use containers::*;
 pub(crate) use others::*;
 
@@ -251,6 +253,14 @@ Examples:
         /// Small numbers: shows that it works, measures little
         #[arg(long)]
         quick: bool,
+
+        /// Measure only these parts, separated by commas
+        #[arg(long, value_name = "PART", value_delimiter = ',')]
+        only: Vec<Part>,
+
+        /// Serve what the HTTP figures are measured against: a handler that only parses
+        #[arg(long, hide = true, exclusive = true)]
+        parse_only: bool,
     },
 
     /// Print a completion script for a shell

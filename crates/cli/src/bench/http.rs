@@ -1,12 +1,15 @@
 //! Heartbeats over HTTP with durable acknowledgement, beside a handler that only parses the same JSON.
 
+use std::io::{Read, Write};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::routing::post;
 use axum::{Json, Router};
-use parhelia_core::api::HeartbeatBatch;
+use parhelia_core::api::{HeartbeatBatch, HeartbeatReceipt};
 use parhelia_store::Store;
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 
 use super::store::{intent, moment, sample};
@@ -26,15 +29,7 @@ pub(super) async fn measure(ground: &Ground) -> Result<Vec<Row>, String> {
     let mut server = super::server::Child::start(&home, &["--listen", "127.0.0.1:0"]).await?;
     let (address, token) = server.tcp().await?;
 
-    let parser = TcpListener::bind("127.0.0.1:0").await.map_err(|e| e.to_string())?;
-    let parser_address = parser.local_addr().map_err(|e| e.to_string())?.to_string();
-    let app = Router::new().route(
-        "/api/v1/heartbeats",
-        post(|Json(batch): Json<HeartbeatBatch>| async move {
-            format!("{{\"accepted\":{},\"rejected\":[]}}", batch.heartbeats.len())
-        }),
-    );
-    let parsing = tokio::spawn(async move { axum::serve(parser, app).await });
+    let (_parser, parser_address) = Parser::start().await?;
 
     let (mut parsed, mut durable, mut batched) = (vec![], vec![], vec![]);
     for _ in 0..ground.rounds {
@@ -42,7 +37,6 @@ pub(super) async fn measure(ground: &Ground) -> Result<Vec<Row>, String> {
         durable.push(load(&address, &token, ground, 1).await?);
         batched.push(load(&address, &token, ground, 100).await?);
     }
-    parsing.abort();
     Ok(vec![
         Row::share(
             "heartbeats over HTTP, one per request, 64 clients",
@@ -54,6 +48,41 @@ pub(super) async fn measure(ground: &Ground) -> Result<Vec<Row>, String> {
         ),
         Row::plain("heartbeats over HTTP, 100 per request, 64 clients", median(batched), "/s"),
     ])
+}
+
+/// The limit: a server process like ours, on the same runtime, whose handler only parses the same JSON.
+struct Parser {
+    /// Ended with this.
+    _process: tokio::process::Child,
+}
+
+impl Parser {
+    async fn start() -> Result<(Self, String), String> {
+        let mut command = tokio::process::Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
+        command.args(["bench", "--parse-only"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.kill_on_drop(true).spawn().map_err(|e| e.to_string())?;
+        let output = process.stdout.take().ok_or("the handler that only parses has no output")?;
+        let line = BufReader::new(output).lines().next_line().await.map_err(|e| e.to_string())?;
+        let address = line.ok_or("the handler that only parses did not start")?;
+        Ok((Self { _process: process }, address))
+    }
+}
+
+/// Says its address and serves until its standard input ends.
+pub(super) async fn parse_only() -> Result<(), String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|e| e.to_string())?;
+    let address = listener.local_addr().map_err(|e| e.to_string())?;
+    writeln!(std::io::stdout(), "{address}").map_err(|e| e.to_string())?;
+    let parse = |Json(batch): Json<HeartbeatBatch>| async move {
+        Json(HeartbeatReceipt { accepted: batch.heartbeats.len(), rejected: vec![] })
+    };
+    let app = Router::new().route("/api/v1/heartbeats", post(parse));
+    // Whoever wanted it holds its standard input, and lets go of it by any kind of end.
+    let let_go = async {
+        drop(tokio::task::spawn_blocking(|| std::io::stdin().read(&mut [0])).await);
+    };
+    let serving = axum::serve(listener, app).with_graceful_shutdown(let_go);
+    serving.await.map_err(|e| e.to_string())
 }
 
 async fn load(address: &str, token: &str, ground: &Ground, per_request: u64) -> Result<f64, String> {

@@ -94,6 +94,18 @@ pub(crate) fn failed(what: &str) -> impl FnOnce(String) -> CliError {
     move |why| CliError::failure("bench_failed", format!("{what}: {why}"))
 }
 
+/// What can be measured by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    Store,
+    Postgres,
+    Http,
+    Stream,
+    Reconciler,
+    Jobs,
+    Server,
+}
+
 /// How long each part may measure, and where.
 #[derive(Debug, Clone)]
 pub(crate) struct Ground {
@@ -111,11 +123,16 @@ impl Drop for Scratch {
     }
 }
 
+pub(crate) async fn parse_only() -> Result<()> {
+    http::parse_only().await.map_err(failed("the handler that only parses"))
+}
+
 pub(crate) async fn run(
     ctx: &Context,
     dir: Option<&Path>,
     postgres: Option<&str>,
     quick: bool,
+    only: &[Part],
 ) -> Result<()> {
     let parent = dir.map_or_else(std::env::temp_dir, Path::to_owned);
     let scratch = Scratch(parent.join(format!("parhelia-bench-{}", ctx.now().as_millisecond())));
@@ -127,21 +144,34 @@ pub(crate) async fn run(
         rounds: if quick { 1 } else { 5 },
     };
     let mut rows = Vec::new();
-    let note = |what: &str| ctx.out.note(&format!("measuring {what} …"));
-    note("the store");
-    rows.extend(store::measure(&ground).await.map_err(failed("the store"))?);
-    note("the store on PostgreSQL");
-    rows.extend(postgres::measure(&ground, postgres).await.map_err(failed("the store on PostgreSQL"))?);
-    note("HTTP");
-    rows.extend(http::measure(&ground).await.map_err(failed("HTTP"))?);
-    note("live events");
-    rows.extend(stream::measure(&ground, quick).await.map_err(failed("live events"))?);
-    note("the reconciler");
-    rows.extend(reconcile::measure(&ground, quick).await.map_err(failed("the reconciler"))?);
-    note("job files");
-    rows.extend(jobs::measure(&ground, quick).map_err(failed("job files"))?);
-    note("a server");
-    rows.extend(server::measure(&ground, quick).await.map_err(failed("a server"))?);
+    let wanted = |part: Part, what: &str| {
+        let wanted = only.is_empty() || only.contains(&part);
+        if wanted {
+            ctx.out.note(&format!("measuring {what} …"));
+        }
+        wanted
+    };
+    if wanted(Part::Store, "the store") {
+        rows.extend(store::measure(&ground).await.map_err(failed("the store"))?);
+    }
+    if wanted(Part::Postgres, "the store on PostgreSQL") {
+        rows.extend(postgres::measure(&ground, postgres).await.map_err(failed("the store on PostgreSQL"))?);
+    }
+    if wanted(Part::Http, "HTTP") {
+        rows.extend(http::measure(&ground).await.map_err(failed("HTTP"))?);
+    }
+    if wanted(Part::Stream, "live events") {
+        rows.extend(stream::measure(&ground, quick).await.map_err(failed("live events"))?);
+    }
+    if wanted(Part::Reconciler, "the reconciler") {
+        rows.extend(reconcile::measure(&ground, quick).await.map_err(failed("the reconciler"))?);
+    }
+    if wanted(Part::Jobs, "job files") {
+        rows.extend(jobs::measure(&ground, quick).map_err(failed("job files"))?);
+    }
+    if wanted(Part::Server, "a server") {
+        rows.extend(server::measure(&ground, quick).await.map_err(failed("a server"))?);
+    }
     ctx.out.list(&rows, |row| row.name.clone(), || screen(&rows))
 }
 

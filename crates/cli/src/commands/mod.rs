@@ -57,8 +57,9 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         },
         Command::Info => server::info(ctx).await,
         Command::Version(args) => server::version(ctx, args).await,
-        Command::Bench { dir, postgres, quick } => {
-            crate::bench::run(ctx, dir.as_deref(), postgres.as_deref(), quick).await
+        Command::Bench { parse_only: true, .. } => crate::bench::parse_only().await,
+        Command::Bench { dir, postgres, quick, only, .. } => {
+            crate::bench::run(ctx, dir.as_deref(), postgres.as_deref(), quick, &only).await
         }
         Command::Completions { shell } => shell::completions(ctx, shell),
         Command::Man { dir } => shell::man(ctx, dir.as_deref()),

@@ -8,7 +8,7 @@ use bollard::models::{ContainerInspectResponse, ContainerState, ContainerStateSt
 use bollard::query_parameters::ListContainersOptionsBuilder;
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
-use parhelia_core::ids::ContainerId;
+use parhelia_core::ids::{ContainerId, IdError};
 use parhelia_core::sandbox::{
     Exit, Inspection, Listing, Phase, Resources, Sandbox, TAG_CONTAINER, TAG_INSTANCE, TAG_TASK, Tags,
 };
@@ -141,21 +141,24 @@ pub(crate) fn labels(found: &ContainerInspectResponse) -> Option<&HashMap<String
 }
 
 fn tags(inner: &Inner, labels: Option<&HashMap<String, String>>, id: &str) -> Option<Tags> {
-    let label = |name: &str| labels.and_then(|all| all.get(name)).filter(|value| !value.is_empty());
-    let given = label(TAG_CONTAINER)?;
-    match ContainerId::parse(given) {
-        Ok(container) => Some(Tags {
-            instance: label(TAG_INSTANCE).cloned().unwrap_or_else(|| "none".to_owned()),
-            container,
-            task: label(TAG_TASK).cloned(),
-        }),
-        Err(error) => {
+    read_tags(labels)?
+        .inspect_err(|error| {
             inner.set_aside(format!(
                 "The docker container {id} has an unusable label {TAG_CONTAINER}: {error}"
             ));
-            None
-        }
-    }
+        })
+        .ok()
+}
+
+/// `None`: nobody claims that it is ours.
+fn read_tags(labels: Option<&HashMap<String, String>>) -> Option<Result<Tags, IdError>> {
+    let label = |name: &str| labels.and_then(|all| all.get(name)).filter(|value| !value.is_empty());
+    let container = ContainerId::parse(label(TAG_CONTAINER)?);
+    Some(container.map(|container| Tags {
+        instance: label(TAG_INSTANCE).cloned().unwrap_or_else(|| "none".to_owned()),
+        container,
+        task: label(TAG_TASK).cloned(),
+    }))
 }
 
 pub(crate) fn sandbox(found: &ContainerInspectResponse, id: String, tags: Tags) -> Sandbox {
@@ -337,6 +340,40 @@ mod tests {
             ..state(Status::CREATED, 127)
         };
         assert_eq!(ended(&unstartable).reason, TerminationReason::StartFailed);
+    }
+
+    #[test]
+    fn whatever_an_engine_describes_is_a_sandbox_or_not_ours() {
+        let seeds = [
+            r#"{"Id": "3f4e", "Created": "2026-01-01T00:00:00.5Z", "Path": "sleep", "Args": ["60"], "Name": "/c-01k9z3q8xw4f7m2a",
+                "State": {"Status": "running", "Running": true, "Pid": 17, "ExitCode": 0, "OOMKilled": false, "Error": "",
+                    "StartedAt": "2026-01-01T00:00:01Z", "FinishedAt": "0001-01-01T00:00:00Z"},
+                "HostConfig": {"NanoCpus": 500000000, "Memory": 67108864, "CpuQuota": 50000, "CpuPeriod": 100000},
+                "Config": {"Image": "busybox", "Labels": {"parhelia.container": "c-01k9z3q8xw4f7m2a",
+                    "parhelia.instance": "i", "parhelia.task": "t", "team": "core"}}}"#,
+            r#"{"Id": "3f4e", "State": {"Status": "exited", "Running": false, "ExitCode": 137, "OOMKilled": true,
+                "StartedAt": "2026-01-01T00:00:01Z", "FinishedAt": "2026-01-01T00:00:02Z"},
+                "Config": {"Labels": {"parhelia.container": "c-01k9z3q8xw4f7m2a"}}}"#,
+        ];
+        parhelia_fuzz::fuzz(&seeds, &["exited", "dead", "created", "removing", TAG_CONTAINER], |input| {
+            let found: ContainerInspectResponse = match serde_json::from_slice(input) {
+                Ok(found) => found,
+                Err(error) => return parhelia_fuzz::says_something(&error),
+            };
+            match read_tags(labels(&found)) {
+                Some(Ok(tags)) => {
+                    let seen = sandbox(&found, "3f4e".to_owned(), tags);
+                    assert!(seen.resources.cpu_cores.is_none_or(|cores| cores > 0.0), "{seen:?}");
+                    assert!(!seen.labels.contains_key(TAG_CONTAINER), "{seen:?}");
+                    if let Phase::Unknown { why } = &seen.phase {
+                        parhelia_fuzz::says_something(why);
+                    }
+                    parhelia_fuzz::Verdict::Accepted
+                }
+                Some(Err(error)) => parhelia_fuzz::says_something(&error),
+                None => parhelia_fuzz::Verdict::Refused,
+            }
+        });
     }
 
     #[test]

@@ -52,3 +52,27 @@ impl Lines {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parhelia_fuzz::{Verdict, fuzz, says_something};
+
+    #[test]
+    fn a_supervisor_may_answer_anything() {
+        let seeds = [
+            "{\"protocol\": 1, \"jobId\": \"a3bb189e-8bf9-3888-9912-ace4e6543002\", \"version\": \"0.1.0\"}\n{\"ok\": true}\n",
+            "{\"protocol\": 1}\n{\"error\": \"'x' is not known here\"}\n",
+        ];
+        fuzz(&seeds, &["\n", "{}", "{\"ok\": true}"], |input| {
+            let (stream, mut other) = UnixStream::pair().unwrap();
+            other.write_all(input).unwrap();
+            drop(other);
+            let mut lines = Lines { stream, kept: Vec::new() };
+            match lines.next().and_then(|_greeting| lines.next()) {
+                Ok(_) => Verdict::Accepted,
+                Err(error) => says_something(&error),
+            }
+        });
+    }
+}

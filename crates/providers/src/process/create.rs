@@ -3,8 +3,8 @@
 //! unless that is proven never to have started.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::jobdir::{
-    AliveFile, AliveNote, Durability, JobDir, JobSpec, PROTOCOL, Sentinel, exists, job_id, jobs_dir,
-    read_json, sync_dir, write_json,
+    Durability, JobDir, JobSpec, PROTOCOL, Sentinel, exists, job_id, jobs_dir, read_json, sync_dir,
+    write_json,
 };
-use super::lock::{LockState, query, try_lock};
+use super::lock::{LockState, hold, query};
 use super::{Inner, blocking, host, locked, observe};
 use crate::CreateError;
 use crate::supervise::SUPERVISES_VARIABLE;
@@ -184,7 +184,7 @@ fn make(inner: &Inner, dir: &JobDir, job: Uuid, spec: &SandboxSpec) -> io::Resul
     let built = (|| {
         DirBuilder::new().mode(0o700).create(aside.path())?;
         write_json(&aside.spec(), &job_spec(inner, job, spec), Durability::Synced)?;
-        let alive = locked_alive(inner, &aside)?;
+        let alive = hold(&aside, &inner.host)?;
         fs::rename(aside.path(), dir.path())?;
         sync_dir(&jobs)?;
         Ok(alive)
@@ -207,32 +207,6 @@ fn job_spec(inner: &Inner, job: Uuid, spec: &SandboxSpec) -> JobSpec {
     }
 }
 
-fn locked_alive(inner: &Inner, dir: &JobDir) -> io::Result<File> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(dir.alive())?;
-    if !try_lock(&file)? {
-        return Err(io::Error::other("another has its lock"));
-    }
-    let note = AliveNote {
-        protocol: PROTOCOL,
-        boot_id: inner.host.boot_id.clone(),
-        machine_id: inner.host.machine_id.clone(),
-    };
-    let place = file.metadata()?;
-    let note = AliveFile { note, device: Some(place.dev()), inode: Some(place.ino()) };
-    let text = serde_json::to_vec(&note).map_err(io::Error::other)?;
-    file.set_len(0)?;
-    file.rewind()?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    Ok(file)
-}
-
 /// The directory is there. Only a job that is proven never to have started is started now.
 fn take_over(inner: &Inner, dir: &JobDir, spec: &SandboxSpec) -> Result<Option<File>, CreateError> {
     let unknown = |error: &dyn std::fmt::Display| {
@@ -248,7 +222,7 @@ fn take_over(inner: &Inner, dir: &JobDir, spec: &SandboxSpec) -> Result<Option<F
         LockState::Held => return Ok(None),
         LockState::Untrusted(why) | LockState::Elsewhere(why) => return Err(unknown(&why)),
     }
-    let alive = locked_alive(inner, dir).map_err(|error| unknown(&error))?;
+    let alive = hold(dir, &inner.host).map_err(|error| unknown(&error))?;
     // Under the lock nobody else can start it; what came before is visible now.
     if has_run().map_err(|error| unknown(&error))? {
         return Ok(None);

@@ -2,14 +2,14 @@
 //! It belongs to the open file description, so it is handed over with the descriptor and there is no
 //! unlocked moment. Others query it and never take it: only a create takes it, for the supervisor to come.
 
-use std::fs::{File, Metadata};
-use std::io;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::host::Host;
-use super::jobdir::{AliveFile, JobDir, JobSpec, ReadError, read_json};
+use super::jobdir::{AliveFile, AliveNote, JobDir, JobSpec, PROTOCOL, ReadError, read_json};
 
 /// What the lock says about the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +25,30 @@ pub enum LockState {
     Untrusted(String),
     /// The directory is a copy: its supervisor holds the lock of the original, and never looks here.
     Elsewhere(String),
+}
+
+/// Takes the lock of a new job for the supervisor to come, and notes which kernel keeps it on which file.
+pub fn hold(dir: &JobDir, host: &Host) -> io::Result<File> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(dir.alive())?;
+    if !try_lock(&file)? {
+        return Err(io::Error::other("another has its lock"));
+    }
+    let note =
+        AliveNote { protocol: PROTOCOL, boot_id: host.boot_id.clone(), machine_id: host.machine_id.clone() };
+    let place = file.metadata()?;
+    let note = AliveFile { note, device: Some(place.dev()), inode: Some(place.ino()) };
+    let text = serde_json::to_vec(&note).map_err(io::Error::other)?;
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(&text)?;
+    file.sync_all()?;
+    Ok(file)
 }
 
 /// Asks, without taking anything. `local` is the answer of [`super::host::local_filesystem`] for the home.
@@ -165,7 +189,6 @@ pub fn is_locked(file: impl AsFd) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::OpenOptions;
 
     fn open(path: &Path) -> File {
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()

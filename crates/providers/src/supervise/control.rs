@@ -164,3 +164,31 @@ fn obey(request: Request, shared: &Shared) -> Value {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parhelia_fuzz::{Verdict, fuzz, says_something};
+
+    #[test]
+    fn whatever_comes_over_the_socket_is_a_request_or_an_error() {
+        let seeds = [
+            r#"{"op": "stop", "graceSeconds": 10, "reason": "manual"}"#,
+            r#"{"op": "ping"}"#,
+            r#"{"op": "progress", "percent": 12.5}"#,
+        ];
+        fuzz(&seeds, &["stop", "ping", "beat", "progress", "oom"], |line| {
+            match serde_json::from_slice::<Request>(line) {
+                Ok(request) => {
+                    let _ = request.reason.and_then(|word| word.parse::<TerminationReason>().ok());
+                    assert!(
+                        request.percent.is_none_or(|percent| !percent.is_nan()),
+                        "a share that is no number"
+                    );
+                    Verdict::Accepted
+                }
+                Err(error) => says_something(&error),
+            }
+        });
+    }
+}

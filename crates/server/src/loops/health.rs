@@ -68,14 +68,17 @@ impl Observer {
     }
 
     /// A heartbeat has become durable.
-    pub fn heard(&self, ids: impl Iterator<Item = ContainerId>, received_at: Timestamp) {
+    pub fn heard<'i>(&self, ids: impl Iterator<Item = &'i ContainerId>, received_at: Timestamp) {
         let at = self.clock.monotonic();
         let mut news = false;
         let mut ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
         for id in ids {
-            let ear = ears.entry(id).or_insert(Ear { at, heard: true, stored: None, healthy: false });
-            news |= !ear.healthy;
-            *ear = Ear { at, heard: true, stored: Some(received_at), healthy: ear.healthy };
+            let ear = Ear { at, heard: true, stored: Some(received_at), healthy: false };
+            match ears.get_mut(id) {
+                Some(known) => *known = Ear { healthy: known.healthy, ..ear },
+                None => drop(ears.insert(id.clone(), ear)),
+            }
+            news |= !ears.get(id).is_some_and(|ear| ear.healthy);
         }
         drop(ears);
         if news {

@@ -148,7 +148,10 @@ impl Tool for Containers {
         let limit = bounded("limit", arguments.limit, MOST)?;
         if arguments.action == Action::List {
             let found = service.containers(query(&arguments, limit)).await?;
-            return Ok(ContainersAnswer::List { containers: found.containers, totals: found.totals });
+            return Ok(ContainersAnswer::List {
+                containers: found.containers,
+                totals: found.totals.unwrap_or_default(),
+            });
         }
         let Some(id) = arguments.container_id else {
             return Err(Fault::unprocessable(

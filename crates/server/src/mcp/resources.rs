@@ -1,6 +1,7 @@
 //! Resources: a container and its events, by address; and the live ones, listed.
 
 use parhelia_core::access::Access;
+use parhelia_core::ids::ContainerId;
 use rmcp::model::{
     ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult, Resource, ResourceContents,
     ResourceTemplate,
@@ -52,13 +53,14 @@ pub(super) fn templates() -> ListResourceTemplatesResult {
 /// Those that are not terminated, a page at a time. Pages are counted from the newest.
 pub(super) async fn list(asking: &Asking, cursor: Option<&str>) -> Result<ListResourcesResult, Trouble> {
     asking.needs(Access::Viewer, "resources/list")?;
-    let offset: usize = match cursor {
-        None => 0,
-        Some(text) => text.parse().map_err(|_| {
+    let before = match cursor {
+        None => None,
+        Some(text) => Some(ContainerId::parse(text).map_err(|_| {
             Fault::unprocessable("that is not a cursor of this list", "begin again without a cursor")
-        })?,
+        })?),
     };
-    let query = ListQuery { limit: Some(PAGE), offset, ..ListQuery::default() };
+    let before = before.map(|id| id.to_string());
+    let query = ListQuery { limit: Some(PAGE), before, ..ListQuery::default() };
     let found = asking.service().containers(query).await.map_err(Fault::from)?;
     let resource = |view: &parhelia_core::api::ContainerView| {
         let record = &view.record;
@@ -72,9 +74,7 @@ pub(super) async fn list(asking: &Asking, cursor: Option<&str>) -> Result<ListRe
         }
     };
     let mut listed = ListResourcesResult::with_all_items(found.containers.iter().map(resource).collect());
-    let next = offset + found.containers.len();
-    let more = !found.containers.is_empty() && (next as i64) < found.totals.total;
-    listed.next_cursor = more.then(|| next.to_string());
+    listed.next_cursor = found.next.map(|id| id.to_string());
     Ok(listed)
 }
 

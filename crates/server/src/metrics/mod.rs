@@ -43,7 +43,7 @@ pub struct Metrics {
     pub(crate) loops: Loops,
     pub(crate) doors: Doors,
     pub(crate) heartbeats: Heartbeats,
-    pub(crate) history: History,
+    pub history: History,
     fleet: Fleet,
     server: Server,
     /// One reader of the store at a time, and not again at once.

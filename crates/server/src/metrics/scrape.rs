@@ -67,9 +67,10 @@ async fn figures(app: &App) -> Result<Figures, ServiceError> {
     service.ready().await?;
     let listed = service.containers(ListQuery::default()).await?;
     let (terminated, spent_usd) = service.store.terminated_totals().await?;
+    let totals = listed.totals.unwrap_or_default();
     Ok(Figures {
-        suspects: listed.totals.suspected,
-        foreign: listed.totals.foreign,
+        suspects: totals.suspected,
+        foreign: totals.foreign,
         active: listed.containers,
         terminated,
         spent_usd,

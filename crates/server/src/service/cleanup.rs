@@ -52,7 +52,7 @@ impl Service {
                 ContainerFilter { states: vec![ContainerState::Orphaned], ..Default::default() }
             }
             CleanupKind::Dead => {
-                ContainerFilter { health: Some(Health::Dead), active_only: true, ..Default::default() }
+                ContainerFilter { health: vec![Health::Dead], active_only: true, ..Default::default() }
             }
         };
         let now = self.clock.now();

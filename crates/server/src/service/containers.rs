@@ -1,6 +1,6 @@
 //! Containers: run, look, stop.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use parhelia_core::Timestamp;
 use parhelia_core::api::{ContainerList, ContainerView, RunRequest, StatsView, StopRequest, Totals};
@@ -12,7 +12,7 @@ use parhelia_core::sandbox::{Resources, SandboxSpec, Surroundings};
 use parhelia_core::state::{ContainerState, CostSource, Health, TerminationReason};
 use parhelia_core::time::seconds_between;
 use parhelia_providers::{LogChunk, ProviderError, SandboxRef};
-use parhelia_store::{ContainerFilter, DesireOutcome, NewContainer};
+use parhelia_store::{ContainerFilter, ContainerPage, DesireOutcome, NewContainer};
 use serde_json::json;
 
 use super::{Caller, Service, ServiceError, validate};
@@ -22,6 +22,8 @@ const STOP_GRACE_SECONDS: i64 = 30;
 const TERMINATE_GRACE_SECONDS: i64 = 10;
 const LONGEST_GRACE_SECONDS: i64 = 3600;
 const LOG_CHUNK_BYTES: usize = 1 << 20;
+/// Rows that are read at a time where labels decide, which the database cannot.
+const LABELLED_PAGE: usize = 1000;
 
 #[derive(Debug, Clone, Default)]
 pub struct ListQuery {
@@ -34,7 +36,8 @@ pub struct ListQuery {
     pub all: bool,
     pub orphans: bool,
     pub limit: Option<usize>,
-    pub offset: usize,
+    /// The id of a container: only what was created before it.
+    pub before: Option<String>,
 }
 
 impl Service {
@@ -121,46 +124,101 @@ impl Service {
     }
 
     pub async fn containers(&self, query: ListQuery) -> Result<ContainerList, ServiceError> {
-        let filter = ContainerFilter {
-            states: query.states.clone(),
+        let before = match &query.before {
+            Some(id) => {
+                let id = self.resolve(id).await?;
+                let found = self.store.container(&id).await?;
+                let found = found.ok_or_else(|| ServiceError::no_container(id.as_str()))?;
+                Some((found.created_at, found.id))
+            }
+            None => None,
+        };
+        let mut filter = ContainerFilter {
+            active_only: !query.all && query.states.is_empty(),
+            states: query.states,
+            health: query.health,
             provider: query.provider.map(|given| match self.provider(&given) {
                 Ok(handle) => handle.provider.name().to_owned(),
                 Err(_) => given,
             }),
             task_id: query.task,
-            active_only: !query.all && query.states.is_empty(),
             orphans: query.orphans,
             ..ContainerFilter::default()
         };
-        let mut rows = self.store.containers(&filter).await?;
-        if !query.health.is_empty() {
-            rows.retain(|c| query.health.contains(&c.health_status));
-        }
-        rows.retain(|c| query.labels.iter().all(|(key, value)| c.labels.get(key) == Some(value)));
+        let totals = match before {
+            None => Some(self.totals(&filter, &query.labels).await?),
+            Some(_) => None,
+        };
+        filter.before = before;
+        let ContainerPage { rows, next } = self.page(filter, query.limit, &query.labels).await?;
         let now = self.clock.now();
-        let views: Vec<ContainerView> = rows.into_iter().map(|c| self.view(c, None, now)).collect();
-        let mut totals = Totals { total: views.len() as i64, ..Totals::default() };
-        for view in &views {
-            let state = view.record.state;
-            totals.running += i64::from(state == ContainerState::Running);
-            totals.orphaned += i64::from(state == ContainerState::Orphaned);
-            totals.suspected += i64::from(view.suspected);
-            totals.cost_accrued_usd += view.cost;
-            if matches!(state, ContainerState::Running | ContainerState::Orphaned | ContainerState::Unknown) {
-                totals.cost_per_hour_usd += view.record.cost_rate_per_hour.unwrap_or(0.0);
+        let mut containers: Vec<_> = rows.into_iter().map(|c| self.view(c, None, now)).collect();
+        self.title(&mut containers).await?;
+        Ok(ContainerList { containers, totals, next: next.map(|(_, id)| id), as_of: None })
+    }
+
+    /// Within a page the newest stands last; the first page holds the newest.
+    async fn page(
+        &self,
+        mut filter: ContainerFilter,
+        limit: Option<usize>,
+        labels: &[(String, String)],
+    ) -> Result<ContainerPage, ServiceError> {
+        let count = |rows: usize| i64::try_from(rows).unwrap_or(i64::MAX);
+        if labels.is_empty() {
+            filter.limit = limit.map(count);
+            return Ok(self.store.container_page(&filter).await?);
+        }
+        filter.limit = Some(count(LABELLED_PAGE));
+        let limit = limit.unwrap_or(usize::MAX);
+        // Collected from the newest on.
+        let mut found = Vec::new();
+        loop {
+            let ContainerPage { rows, next } = self.store.container_page(&filter).await?;
+            found.extend(rows.into_iter().rev().filter(|row| labelled(&row.labels, labels)));
+            let more = found.len() > limit || (found.len() == limit && next.is_some());
+            if more || next.is_none() {
+                found.truncate(limit);
+                let oldest = found.last().map(|row: &Container| (row.created_at, row.id.clone()));
+                found.reverse();
+                return Ok(ContainerPage { rows: found, next: oldest.filter(|_| more) });
             }
+            filter.before = next;
+        }
+    }
+
+    /// Over everything that matches.
+    async fn totals(
+        &self,
+        filter: &ContainerFilter,
+        labels: &[(String, String)],
+    ) -> Result<Totals, ServiceError> {
+        let now = self.clock.now();
+        let mut totals = Totals::default();
+        for row in self.store.container_figures(filter).await? {
+            if !labelled(&row.labels, labels) {
+                continue;
+            }
+            let (cost, rate) = match (counts_up(row.state, row.cost_source), row.started_at) {
+                (true, Some(started)) => (
+                    self.prices.cost(&row.provider, &row.resources, started, now),
+                    Some(self.prices.rate_per_hour(&row.provider, &row.resources, now)),
+                ),
+                _ => (row.cost_accrued_usd, row.cost_rate_per_hour),
+            };
+            totals.total += 1;
+            totals.running += i64::from(row.state == ContainerState::Running);
+            totals.orphaned += i64::from(row.state == ContainerState::Orphaned);
+            totals.suspected += i64::from(row.state == ContainerState::Unknown);
+            totals.cost_accrued_usd += cost;
+            totals.cost_per_hour_usd += rate.filter(|_| costs(row.state)).unwrap_or(0.0);
         }
         for foreign in self.store.foreign(None, None).await? {
             totals.foreign += 1;
             totals.foreign_cost_per_hour_usd +=
                 self.prices.rate_per_hour(&foreign.provider, &foreign.resources, now);
         }
-        // Pages are counted from the newest; within one the newest stands last.
-        let end = views.len().saturating_sub(query.offset);
-        let start = end.saturating_sub(query.limit.unwrap_or(usize::MAX));
-        let mut containers: Vec<_> = views.into_iter().take(end).skip(start).collect();
-        self.title(&mut containers).await?;
-        Ok(ContainerList { containers, totals, as_of: None })
+        Ok(totals)
     }
 
     async fn title(&self, views: &mut [ContainerView]) -> Result<(), ServiceError> {
@@ -179,8 +237,8 @@ impl Service {
 
     pub async fn stats(&self) -> Result<StatsView, ServiceError> {
         let stats = self.store.container_stats().await?;
-        let all = ListQuery { all: true, ..ListQuery::default() };
-        let total_cost_usd = self.containers(all).await?.totals.cost_accrued_usd;
+        let all = ContainerFilter::default();
+        let total_cost_usd = self.totals(&all, &[]).await?.cost_accrued_usd;
         Ok(StatsView {
             total: stats.total,
             by_state: stats.by_state.into_iter().map(|(k, v)| (k.to_string(), v)).collect(),
@@ -325,13 +383,7 @@ impl Service {
         task_title: Option<String>,
         now: Timestamp,
     ) -> ContainerView {
-        let running = matches!(
-            record.state,
-            ContainerState::Running | ContainerState::Orphaned | ContainerState::Unknown
-        );
-        if let (true, Some(started)) =
-            (running && record.cost_source == CostSource::Estimated, record.started_at)
-        {
+        if let (true, Some(started)) = (counts_up(record.state, record.cost_source), record.started_at) {
             let resources = Resources {
                 cpu_cores: record.cpu_cores,
                 memory_mb: record.memory_mb,
@@ -351,4 +403,18 @@ impl Service {
             record,
         }
     }
+}
+
+/// Is it alive, as far as anybody knows?
+fn costs(state: ContainerState) -> bool {
+    matches!(state, ContainerState::Running | ContainerState::Orphaned | ContainerState::Unknown)
+}
+
+/// Does its cost depend on the moment of asking?
+fn counts_up(state: ContainerState, source: CostSource) -> bool {
+    costs(state) && source == CostSource::Estimated
+}
+
+fn labelled(labels: &BTreeMap<String, String>, wanted: &[(String, String)]) -> bool {
+    wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }

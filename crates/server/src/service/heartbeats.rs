@@ -23,6 +23,7 @@ impl Service {
         }
         let now = self.clock.now();
         let mut rejected = Vec::new();
+        let mut places = Vec::new();
         let mut good = Vec::with_capacity(samples.len());
         for (index, sample) in samples.into_iter().enumerate() {
             let refusal = if may_touch(by, &sample.container_id) {
@@ -35,10 +36,12 @@ impl Service {
                     self.metrics.heartbeats.rejected(code);
                     rejected.push(refused(index, &sample, code, message));
                 }
-                None => good.push((index, sample)),
+                None => {
+                    places.push(index);
+                    good.push(sample);
+                }
             }
         }
-        let (places, good): (Vec<usize>, Vec<Sample>) = good.into_iter().unzip();
         let stored = match self.store.heartbeats(&good, now).await {
             Ok(stored) => stored,
             Err(e) => {
@@ -61,8 +64,7 @@ impl Service {
         if stored.contains(&false) {
             self.stranger_heard();
         }
-        let heard =
-            good.iter().zip(&stored).filter(|(_, known)| **known).map(|(s, _)| s.container_id.clone());
+        let heard = good.iter().zip(&stored).filter(|(_, known)| **known).map(|(s, _)| &s.container_id);
         self.observer.heard(heard, now);
         let accepted = stored.iter().filter(|known| **known).count();
         self.metrics.heartbeats.accepted(accepted);

@@ -44,10 +44,14 @@ impl Service {
         let mut views = history.registry(rows, at, &self.prices);
         views.retain(|view| fits(view, &query));
         let totals = sum(&views);
-        let end = views.len().saturating_sub(query.offset);
+        // Pages go back from the newest; within one the newest stands last.
+        let before = |id: &String| views.iter().position(|view| view.record.id.as_str() == id);
+        let end = query.before.as_ref().and_then(before).unwrap_or(views.len());
         let start = end.saturating_sub(query.limit.unwrap_or(usize::MAX));
-        let containers = views.into_iter().take(end).skip(start).collect();
-        Ok(ContainerList { containers, totals, as_of: Some(at) })
+        let containers: Vec<ContainerView> = views.into_iter().take(end).skip(start).collect();
+        let next = containers.first().filter(|_| start > 0).map(|oldest| oldest.record.id.clone());
+        let totals = query.before.is_none().then_some(totals);
+        Ok(ContainerList { containers, totals, next, as_of: Some(at) })
     }
 
     /// What retention has taken away cannot be rebuilt, and what was before the first event nobody knows.

@@ -30,6 +30,8 @@ struct Shared {
     /// Why the last commit failed, until one succeeds.
     broken: std::sync::Mutex<Option<String>>,
     commits: watch::Sender<i64>,
+    /// Transactions that were committed since it was opened.
+    transactions: std::sync::atomic::AtomicU64,
 }
 
 #[derive(Debug)]
@@ -49,6 +51,7 @@ impl Sqlite {
             path: path.clone(),
             broken: std::sync::Mutex::new(None),
             commits: watch::Sender::new(last_event),
+            transactions: 0.into(),
         });
         let readers = reader::Readers::start(&path)?;
         let writer = writer::Writer::start(connection, shared.clone())?;
@@ -81,6 +84,10 @@ impl Database for Sqlite {
 
     fn queue_depth(&self) -> usize {
         self.writer.queue_depth()
+    }
+
+    fn transactions(&self) -> Option<u64> {
+        Some(self.shared.transactions.load(std::sync::atomic::Ordering::Relaxed))
     }
 
     fn commits(&self) -> watch::Receiver<i64> {

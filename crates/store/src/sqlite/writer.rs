@@ -9,6 +9,7 @@
 //! it works again as soon as the disk does.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use rusqlite::{Connection, Statement};
@@ -284,6 +285,7 @@ impl<'c> Group<'c> {
     }
 
     fn committed(&mut self) {
+        self.shared.transactions.fetch_add(1, Ordering::Relaxed);
         if let Ok(mut broken) = self.shared.broken.lock() {
             *broken = None;
         }

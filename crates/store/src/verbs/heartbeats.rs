@@ -2,6 +2,8 @@
 //! other column: a late heartbeat cannot revive, move or un-cancel anything. A sample of a terminated
 //! container is kept as evidence; what it means is the reconciler's to decide.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use parhelia_core::heartbeat::{Heartbeat, HeartbeatHour, Sample};
 use parhelia_core::ids::ContainerId;
@@ -22,30 +24,42 @@ impl Store {
         let now = text_of(received_at);
         let mut script = Script::with_room("heartbeats", samples.len() * 3);
         let order = freshest_last(samples);
-        let ids: Vec<Value> =
-            order.iter().map(|place| Value::Shared(samples[*place].container_id.as_str().into())).collect();
-        let mut touched = vec![0; samples.len()];
         // The same statement in a row for all samples: a database that can takes each row of them at once.
+        // The touches come first, so their place in the script is their place in the order.
+        let ids: Vec<Arc<str>> =
+            order.iter().map(|place| Arc::from(samples[*place].container_id.as_str())).collect();
         for (place, id) in order.iter().zip(&ids) {
-            let sample = &samples[*place];
-            let mut touch = Vec::with_capacity(7);
-            touch.extend([id.clone(), (&now).into()]);
-            touch.extend(usage(sample));
-            touched[*place] = script.step(&sql::HEARTBEAT_TOUCH, touch);
+            let [cpu, memory, memory_mb, disk, uptime] = usage(&samples[*place]);
+            let touch = vec![id.into(), (&now).into(), cpu, memory, memory_mb, disk, uptime];
+            script.step(&sql::HEARTBEAT_TOUCH, touch);
         }
-        for (place, id) in order.iter().zip(&ids) {
+        for (touched, (place, id)) in order.iter().zip(&ids).enumerate() {
             let sample = &samples[*place];
-            let mut insert = Vec::with_capacity(10);
-            insert.extend([id.clone(), (&now).into()]);
-            insert.extend(usage(sample));
-            insert.extend([sample.tmux_active.into(), sample.claude_responsive.into(), metadata(sample)]);
-            script.step_if(touched[*place], &sql::HEARTBEAT_INSERT, insert);
+            let [cpu, memory, memory_mb, disk, uptime] = usage(sample);
+            let (tmux, claude) = (sample.tmux_active.into(), sample.claude_responsive.into());
+            let insert = vec![
+                id.into(),
+                (&now).into(),
+                cpu,
+                memory,
+                memory_mb,
+                disk,
+                uptime,
+                tmux,
+                claude,
+                metadata(sample),
+            ];
+            script.step_if(touched, &sql::HEARTBEAT_INSERT, insert);
         }
-        for (place, id) in order.iter().zip(ids) {
-            script.step_if(touched[*place], &sql::HEARTBEAT_WORKERS, vec![id, (&now).into()]);
+        for (touched, id) in ids.iter().enumerate() {
+            script.step_if(touched, &sql::HEARTBEAT_WORKERS, vec![id.into(), (&now).into()]);
         }
         let done = self.write(script).await?;
-        Ok(touched.into_iter().map(|step| changed(&done, step)).collect())
+        let mut known = vec![false; samples.len()];
+        for (touched, place) in order.into_iter().enumerate() {
+            known[place] = changed(&done, touched);
+        }
+        Ok(known)
     }
 
     /// The newest `limit` raw heartbeats since then, oldest first.

@@ -11,7 +11,7 @@ use parhelia_core::state::{ContainerState, Health};
 use crate::error::Result;
 use crate::script::{Value, params};
 use crate::sql::Sql;
-use crate::types::{ContainerFilter, ContainerStats, OldestRunning};
+use crate::types::{ContainerFilter, ContainerPage, ContainerStats, Figures, OldestRunning};
 use crate::{Store, row, sql};
 
 /// What the health loop reads of one container: id, task, health, last heartbeat.
@@ -29,36 +29,45 @@ impl Store {
         self.query_one(&sql::CONTAINER_BY_SANDBOX, params![provider, sandbox_id], row::container).await
     }
 
-    /// The page that the filter leaves, newest last. The first page holds the newest.
+    /// What the filter leaves, newest last. The first page holds the newest.
     pub async fn containers(&self, filter: &ContainerFilter) -> Result<Vec<Container>> {
-        let sql = match filter {
-            ContainerFilter { task_id: Some(_), active_only: false, .. } => &sql::CONTAINERS_OF_TASK,
-            ContainerFilter { active_only: true, .. } => &sql::CONTAINERS_ACTIVE,
-            _ => &sql::CONTAINERS,
-        };
-        let states = (!filter.states.is_empty()).then(|| {
-            filter.states.iter().fold(String::from(","), |mut list, state| {
-                list.push_str(state.as_str());
-                list.push(',');
-                list
-            })
-        });
-        let (from, to) = prefix_range(filter.id_prefix.as_deref().unwrap_or(""));
-        let params = params![
-            states,
-            filter.health,
-            filter.provider.as_ref(),
-            filter.task_id.as_ref(),
-            filter.session_id.as_ref(),
-            filter.orphans,
-            from,
-            to,
-            filter.limit.unwrap_or(i64::MAX),
-            filter.offset,
-        ];
+        let (sql, params) = select(filter);
         let mut page = self.query(sql, params, row::container).await?;
         page.reverse();
         Ok(page)
+    }
+
+    /// One page of what the filter leaves, and where the next one begins.
+    pub async fn container_page(&self, filter: &ContainerFilter) -> Result<ContainerPage> {
+        let (sql, params) = select(filter);
+        let found = self.read_rows(sql, params, row::container).await?;
+        let full = filter.limit.is_some_and(|limit| found.len() as i64 >= limit);
+        let mut rows = Vec::with_capacity(found.len());
+        let mut unreadable = None;
+        for row in found {
+            match row {
+                Ok(row) => rows.push(row),
+                Err(error) => {
+                    tracing::error!("{error}");
+                    unreadable = Some(error);
+                }
+            }
+        }
+        let next = match (full, rows.last(), unreadable) {
+            (false, ..) => None,
+            (true, Some(oldest), _) => Some((oldest.created_at, oldest.id.clone())),
+            // A whole page of rows that cannot be read has no place to go on from.
+            (true, None, Some(error)) => return Err(error),
+            (true, None, None) => None,
+        };
+        rows.reverse();
+        Ok(ContainerPage { rows, next })
+    }
+
+    /// What the totals need of everything that the filter leaves.
+    pub async fn container_figures(&self, filter: &ContainerFilter) -> Result<Vec<Figures>> {
+        let (sql, params) = select(filter);
+        self.query(sql, params, row::figures).await
     }
 
     /// Everything that is not terminated.
@@ -71,7 +80,7 @@ impl Store {
     }
 
     pub async fn containers_by_health(&self, health: Health) -> Result<Vec<Container>> {
-        self.containers(&ContainerFilter { health: Some(health), ..Default::default() }).await
+        self.containers(&ContainerFilter { health: vec![health], ..Default::default() }).await
     }
 
     /// Orphans, and what is suspected of being one.
@@ -177,4 +186,39 @@ fn prefix_range(prefix: &str) -> (String, String) {
     };
     let to = format!("{from}~");
     (from, to)
+}
+
+/// The statement that is served best, and its parameters.
+fn select(filter: &ContainerFilter) -> (&'static Sql, Vec<Value>) {
+    let sql = match filter {
+        ContainerFilter { task_id: Some(_), active_only: false, .. } => &sql::CONTAINERS_OF_TASK,
+        ContainerFilter { active_only: true, .. } => &sql::CONTAINERS_ACTIVE,
+        _ => &sql::CONTAINERS,
+    };
+    let (from, to) = prefix_range(filter.id_prefix.as_deref().unwrap_or(""));
+    // Every time and every id sorts before `~`.
+    let (before_at, before_id) = match &filter.before {
+        Some((at, id)) => (Value::from(*at), Value::from(id)),
+        None => (Value::Word("~"), Value::Word("~")),
+    };
+    let params = params![
+        listed(filter.states.iter().map(|state| state.as_str())),
+        listed(filter.health.iter().map(|health| health.as_str())),
+        filter.provider.as_ref(),
+        filter.task_id.as_ref(),
+        filter.session_id.as_ref(),
+        filter.orphans,
+        from,
+        to,
+        filter.limit.unwrap_or(i64::MAX),
+        before_at,
+        before_id,
+    ];
+    (sql, params)
+}
+
+/// `,running,stopped,`; `None` for none at all.
+fn listed<'a>(words: impl Iterator<Item = &'a str>) -> Option<String> {
+    let list = words.fold(String::new(), |list, word| list + "," + word);
+    (!list.is_empty()).then(|| list + ",")
 }

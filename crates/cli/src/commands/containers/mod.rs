@@ -6,6 +6,7 @@ mod stop;
 mod watch;
 
 use parhelia_core::api::{ContainerList, ContainerView, EventList, HeartbeatHistory, Totals};
+use parhelia_core::ids::ContainerId;
 use parhelia_core::state::ContainerState;
 
 use crate::args::{
@@ -17,7 +18,7 @@ use crate::error::{CliError, Result};
 use crate::output;
 
 /// How many containers one question asks for.
-const PAGE: u64 = 500;
+const PAGE: u64 = 2000;
 
 pub(super) async fn run(ctx: &Context, args: ContainersArgs) -> Result<()> {
     let Some(command) = args.command else { return list(ctx, args.list).await };
@@ -65,32 +66,31 @@ fn query_of(filter: &FilterArgs) -> Vec<(&'static str, String)> {
     query
 }
 
-/// All that match, or the newest `limit`, page by page; the newest stand last.
-async fn fetch(
-    client: &Client,
-    query: &[(&'static str, String)],
-    limit: Option<u64>,
-) -> Result<ContainerList> {
-    let mut containers: Vec<ContainerView> = Vec::new();
-    let mut seen = std::collections::HashSet::new();
-    let mut offset = 0_u64;
-    let mut totals: Option<Totals> = None;
+/// What was found, newest last.
+struct Found {
+    containers: Vec<ContainerView>,
+    totals: Totals,
+    as_of: Option<jiff::Timestamp>,
+}
+
+/// All that match, or the newest `limit`, page by page. A page goes on from the oldest container of the one
+/// before, so that nothing is missed or doubled while others come and go.
+async fn fetch(client: &Client, query: &[(&'static str, String)], limit: Option<u64>) -> Result<Found> {
+    let mut pages: Vec<Vec<ContainerView>> = Vec::new();
+    let (mut count, mut totals, mut before) = (0, None, None);
     loop {
-        let wanted = limit.map_or(PAGE, |limit| limit.saturating_sub(containers.len() as u64).min(PAGE));
+        let wanted = limit.map_or(PAGE, |limit| limit.saturating_sub(count).min(PAGE));
         let mut page_query = query.to_vec();
-        page_query.extend([("limit", wanted.to_string()), ("offset", offset.to_string())]);
+        page_query.push(("limit", wanted.to_string()));
+        page_query.extend(before.map(|id: ContainerId| ("before", id.to_string())));
         let page: ContainerList = client.get("/containers", &page_query).await?;
-        let got = page.containers.len() as u64;
-        offset += got;
-        // A page may shift under us while containers come and go.
-        containers.extend(page.containers.into_iter().filter(|view| seen.insert(view.record.id.clone())));
-        let totals = totals.get_or_insert(page.totals);
-        let enough = limit.is_some_and(|limit| containers.len() as u64 >= limit);
-        if got == 0 || enough || offset >= totals.total.max(0) as u64 {
-            containers.sort_by(|a, b| {
-                (a.record.created_at, &a.record.id).cmp(&(b.record.created_at, &b.record.id))
-            });
-            return Ok(ContainerList { containers, totals: totals.clone(), as_of: page.as_of });
+        totals = totals.or(page.totals);
+        count += page.containers.len() as u64;
+        pages.push(page.containers);
+        before = page.next;
+        if before.is_none() || limit.is_some_and(|limit| count >= limit) {
+            let containers = pages.into_iter().rev().flatten().collect();
+            return Ok(Found { containers, totals: totals.unwrap_or_default(), as_of: page.as_of });
         }
     }
 }
@@ -103,7 +103,7 @@ async fn list(ctx: &Context, args: ListArgs) -> Result<()> {
     // Once, so that every page is about the same moment.
     query.extend(args.at.map(|at| ("at", at.resolve(ctx.now()).to_string())));
     let found = fetch(&ctx.client()?, &query, args.limit).await?;
-    let ContainerList { containers, totals, as_of } = &found;
+    let Found { containers, totals, as_of } = &found;
     let foreign = totals.foreign > 0;
     ctx.out.list(containers, id_of, || match (containers.is_empty(), foreign) {
         (true, true) => output::containers::totals(totals) + "\n",

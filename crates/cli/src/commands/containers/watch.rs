@@ -3,9 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use parhelia_core::api::ContainerList;
-
-use super::{fetch, query_of};
+use super::{Found, fetch, query_of};
 use crate::args::FilterArgs;
 use crate::context::Context;
 use crate::error::{CliError, Result};
@@ -38,7 +36,7 @@ pub(super) async fn run(
     }
 }
 
-fn lines(ctx: &Context, found: &ContainerList) -> Result<()> {
+fn lines(ctx: &Context, found: &Found) -> Result<()> {
     let now = ctx.now();
     for view in &found.containers {
         ctx.out.streamed(view, view.record.id.as_str(), || output::containers::watch_line(view, now))?;
@@ -46,7 +44,7 @@ fn lines(ctx: &Context, found: &ContainerList) -> Result<()> {
     Ok(())
 }
 
-fn frame(ctx: &Context, found: &ContainerList, interval: Duration) -> Vec<String> {
+fn frame(ctx: &Context, found: &Found, interval: Duration) -> Vec<String> {
     let now = text::clock(ctx.now());
     let seconds = text::number(interval.as_secs_f64());
     let title = format!("{now} UTC, every {seconds}s; Ctrl-C ends");

@@ -33,9 +33,8 @@ pub(in crate::http) struct ContainersAsk {
     #[param(required = false)]
     orphans: bool,
     limit: Option<usize>,
-    #[serde(default)]
-    #[param(required = false)]
-    offset: usize,
+    /// Those that were created before this one: the `next` of the page before.
+    before: Option<String>,
     /// The registry as it was at this moment, rebuilt from the history.
     at: Option<String>,
 }
@@ -67,7 +66,7 @@ pub(in crate::http) async fn containers(State(app): State<App>, uri: Uri) -> Ans
         all: ask.all,
         orphans: ask.orphans,
         limit: ask.limit,
-        offset: ask.offset,
+        before: ask.before,
     };
     Ok(Json(match moment("at", ask.at.as_deref())? {
         Some(at) => app.service.containers_at(query, at).await?,
