@@ -259,7 +259,7 @@ Examples:
         only: Vec<Part>,
 
         /// Serve what the HTTP figures are measured against: a handler that only parses
-        #[arg(long, hide = true, exclusive = true)]
+        #[arg(long, hide = true, conflicts_with_all = ["dir", "postgres", "quick", "only"])]
         parse_only: bool,
     },
 

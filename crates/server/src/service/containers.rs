@@ -126,9 +126,8 @@ impl Service {
     pub async fn containers(&self, query: ListQuery) -> Result<ContainerList, ServiceError> {
         let before = match &query.before {
             Some(id) => {
-                let id = self.resolve(id).await?;
-                let found = self.store.container(&id).await?;
-                let found = found.ok_or_else(|| ServiceError::no_container(id.as_str()))?;
+                let known = ContainerId::parse(id).map_err(|_| no_such_page(id))?;
+                let found = self.store.container(&known).await?.ok_or_else(|| no_such_page(id))?;
                 Some((found.created_at, found.id))
             }
             None => None,
@@ -417,4 +416,13 @@ fn counts_up(state: ContainerState, source: CostSource) -> bool {
 
 fn labelled(labels: &BTreeMap<String, String>, wanted: &[(String, String)]) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+/// A page begins at a container that is there.
+pub(super) fn no_such_page(before: &str) -> ServiceError {
+    let shown: String = before.chars().take(64).collect();
+    ServiceError::invalid(
+        format!("before: there is no container '{shown}'"),
+        "give the 'next' of the page before, as it was answered",
+    )
 }

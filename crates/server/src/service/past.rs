@@ -8,6 +8,7 @@ use parhelia_core::state::ContainerState;
 use parhelia_core::time::{plus_seconds, to_text};
 use parhelia_store::ContainerFilter;
 
+use super::containers::no_such_page;
 use super::{ListQuery, Service, ServiceError};
 
 /// Events read at once.
@@ -45,8 +46,13 @@ impl Service {
         views.retain(|view| fits(view, &query));
         let totals = sum(&views);
         // Pages go back from the newest; within one the newest stands last.
-        let before = |id: &String| views.iter().position(|view| view.record.id.as_str() == id);
-        let end = query.before.as_ref().and_then(before).unwrap_or(views.len());
+        let end = match &query.before {
+            Some(id) => {
+                let found = views.iter().position(|view| view.record.id.as_str() == id);
+                found.ok_or_else(|| no_such_page(id))?
+            }
+            None => views.len(),
+        };
         let start = end.saturating_sub(query.limit.unwrap_or(usize::MAX));
         let containers: Vec<ContainerView> = views.into_iter().take(end).skip(start).collect();
         let next = containers.first().filter(|_| start > 0).map(|oldest| oldest.record.id.clone());
