@@ -16,6 +16,7 @@ pub mod heartbeat;
 pub mod history;
 pub mod ids;
 pub mod interest;
+pub mod job;
 pub mod liveness;
 pub mod monitor_log;
 pub mod notice;

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::ContainerId;
+use crate::job::JobAsk;
 use crate::state::TerminationReason;
 
 /// Everything a provider needs to make one sandbox. Stored with the intent, so that any later process can
@@ -39,6 +40,9 @@ pub struct SandboxSpec {
     /// The tmux session that it runs in, when there is one: its heartbeat then says whether that is active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tmux_session: Option<String>,
+    /// What it asks of its supervisor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobAsk>,
     /// What an engine puts around it.
     #[serde(flatten)]
     pub surroundings: Surroundings,

@@ -179,6 +179,7 @@ impl Sim {
             resources: Default::default(),
             idle_timeout_seconds: None,
             tmux_session: None,
+            job: None,
             surroundings: Default::default(),
         };
         self.world.provider.world().start(&spec, now, now);

@@ -10,6 +10,7 @@ use parhelia_core::container::Container;
 use parhelia_core::event::Event;
 use parhelia_core::heartbeat::{Heartbeat, HeartbeatHour};
 use parhelia_core::ids::{ContainerId, DeliveryId, TokenId};
+use parhelia_core::job::{Job, Startup};
 use parhelia_core::reconcile::{Counts, ProviderMemory, Tracked};
 use parhelia_core::sandbox::Resources;
 use parhelia_core::time;
@@ -461,5 +462,45 @@ pub(crate) fn alert_counts(c: &mut Columns<'_>) -> Result<AlertCounts> {
         failed: c.int()?,
         last_delivered_at: c.time_opt()?,
         ..AlertCounts::default()
+    })
+}
+
+pub(crate) fn job(c: &mut Columns<'_>) -> Result<Job> {
+    Ok(Job {
+        id: c.word()?,
+        container_id: c.id()?,
+        name: c.text_opt()?,
+        engine: c.text()?,
+        origin_id: c.word_opt()?,
+        timeout_seconds: c.int_opt()?,
+        interactive: c.flag()?,
+        created_at: c.time()?,
+        created_by: c.text()?,
+        status: c.word()?,
+        status_at: c.time()?,
+        status_reason: c.text_opt()?,
+        activity: c.word()?,
+        waiting_reason: c.text_opt()?,
+        waiting_since: c.time_opt()?,
+        agent_session: c.text_opt()?,
+        heartbeat_at: c.time_opt()?,
+        reattached_at: c.time_opt()?,
+        reattached_count: c.int()?,
+        reattach_ms: c.int_opt()?,
+        ended_at: c.time_opt()?,
+        exit_code: c.int_opt()?,
+        cleanup_at: c.time_opt()?,
+        cleaned_at: c.time_opt()?,
+    })
+}
+
+pub(crate) fn startup(c: &mut Columns<'_>) -> Result<Startup> {
+    Ok(Startup {
+        owner_id: c.text()?,
+        host: c.text()?,
+        version: c.text()?,
+        started_at: c.time()?,
+        finished_at: c.time_opt()?,
+        steps: c.json()?,
     })
 }

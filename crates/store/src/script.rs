@@ -65,6 +65,9 @@ value_from! {
     parhelia_core::state::TerminationReason => |v| Value::Word(v.as_str()),
     parhelia_core::state::CostSource => |v| Value::Word(v.as_str()),
     parhelia_core::state::WorkerState => |v| Value::Word(v.as_str()),
+    parhelia_core::job::JobStatus => |v| Value::Word(v.as_str()),
+    parhelia_core::job::JobActivity => |v| Value::Word(v.as_str()),
+    uuid::Uuid => |v| Value::Text(v.to_string()),
     parhelia_core::event::EventType => |v| Value::Word(v.as_str()),
     parhelia_core::event::Source => |v| Value::Word(v.as_str()),
 }

@@ -7,10 +7,12 @@ use parhelia_core::alert::DeliveryState;
 use parhelia_core::container::Container;
 use parhelia_core::event::{EventType, Source};
 use parhelia_core::ids::{ContainerId, DeliveryId};
+use parhelia_core::job::JobStatus;
 use parhelia_core::reconcile::{Counts, Discovered, Waiting};
 use parhelia_core::sandbox::{Resources, SandboxSpec};
 use parhelia_core::state::{ContainerState, CostSource, Health, TerminationReason, WorkerState};
 use parhelia_core::word_enum;
+use uuid::Uuid;
 
 /// Proof that a loop carries into each of its writes: of leadership, or (see [`Fence::of_owner`]) of being the
 /// server of its home.
@@ -68,10 +70,36 @@ pub struct Instance {
     pub foreign_alive: i64,
 }
 
+/// The job of a container that is about to get its row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewJob {
+    pub id: Uuid,
+    pub name: Option<String>,
+    pub engine: String,
+    pub origin_id: Option<Uuid>,
+    pub agent_session: Option<String>,
+    pub timeout_seconds: Option<i64>,
+    pub interactive: bool,
+    pub created_by: String,
+}
+
+/// Which jobs, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobFilter {
+    /// Empty: all.
+    pub statuses: Vec<JobStatus>,
+    pub engine: Option<String>,
+    pub prefix: Option<String>,
+    pub before: Option<(Timestamp, Uuid)>,
+    pub limit: Option<i64>,
+}
+
 /// A container about to get its row. Columns that are not here begin at their defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewContainer {
     pub id: ContainerId,
+    /// The job that it runs, if it is to be one.
+    pub job: Option<NewJob>,
     pub provider: String,
     pub provider_identity: Option<String>,
     pub sandbox_id: Option<String>,
@@ -110,6 +138,7 @@ impl NewContainer {
     pub fn intent(provider: impl Into<String>, spec: SandboxSpec, created_at: Timestamp) -> Self {
         Self {
             id: spec.container_id.clone(),
+            job: None,
             provider: provider.into(),
             provider_identity: None,
             sandbox_id: None,
@@ -149,6 +178,7 @@ impl NewContainer {
         let (sandbox, observed) = (&found.sandbox, &found.observed);
         Self {
             id,
+            job: None,
             provider: provider.into(),
             provider_identity: observed.provider_identity.clone(),
             sandbox_id: Some(sandbox.sandbox_id.clone()),

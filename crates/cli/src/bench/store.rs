@@ -41,6 +41,7 @@ pub(super) fn intent(n: u64, provider: &str) -> NewContainer {
         resources: Default::default(),
         idle_timeout_seconds: None,
         tmux_session: None,
+        job: None,
         surroundings: Default::default(),
     };
     NewContainer::intent(provider, spec, moment())

@@ -351,6 +351,7 @@ mod tests {
             resources: Default::default(),
             idle_timeout_seconds: None,
             tmux_session: None,
+            job: None,
             surroundings: Default::default(),
         };
         assert_eq!(validate(&good), Ok(()));

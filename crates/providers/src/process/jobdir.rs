@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use parhelia_core::ids::ContainerId;
+pub use parhelia_core::job::job_id;
 use parhelia_core::sandbox::SandboxSpec;
 use parhelia_core::state::TerminationReason;
 use serde::de::DeserializeOwned;
@@ -18,19 +19,11 @@ use uuid::Uuid;
 
 pub const PROTOCOL: u32 = 1;
 
-/// Job ids are made from container ids with it, so that a second create finds the first one's directory.
-const JOB_NAMESPACE: Uuid = Uuid::from_u128(0x7061_7268_656c_4961_8a6f_6264_6972_0001);
-
 /// A unix socket's path must fit 108 bytes; the rest of the room is for the kernel's terminator and doubt.
 const SOCKET_PATH_MAX: usize = 100;
 
 /// No file of a job except its output is larger; a larger one is not ours.
 const FILE_MAX_BYTES: u64 = 16 * 1024 * 1024;
-
-/// The job of a container: always the same one.
-pub fn job_id(container: &ContainerId) -> Uuid {
-    Uuid::new_v5(&JOB_NAMESPACE, container.as_str().as_bytes())
-}
 
 pub fn jobs_dir(home: &Path) -> PathBuf {
     home.join("jobs")

@@ -81,6 +81,7 @@ fn prepare(inside: Inside) -> Result<(JobDir, File), String> {
             resources: Resources { cpu_cores: inside.cpu_cores, memory_mb: inside.memory_mb, gpu_type: None },
             idle_timeout_seconds: inside.idle_timeout_seconds,
             tmux_session: inside.tmux_session,
+            job: None,
             surroundings: Default::default(),
         },
     };

@@ -104,6 +104,7 @@ pub(crate) fn spec(command: &[&str]) -> SandboxSpec {
         resources: Default::default(),
         idle_timeout_seconds: None,
         tmux_session: None,
+        job: None,
         surroundings: Default::default(),
     }
 }

@@ -62,6 +62,7 @@ impl Service {
             resources: request.resources,
             idle_timeout_seconds: request.idle_timeout_seconds,
             tmux_session: request.tmux_session,
+            job: None,
             surroundings: Surroundings {
                 user: request.user,
                 network: request.network,

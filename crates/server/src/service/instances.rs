@@ -124,6 +124,7 @@ impl Service {
 /// The row of a sandbox that was foreign until now: it runs, and nobody here asked for it before.
 fn adopted(id: ContainerId, sandbox: &Foreign, cost: f64, rate: f64, now: Timestamp) -> NewContainer {
     NewContainer {
+        job: None,
         id,
         provider: sandbox.provider.clone(),
         provider_identity: Some(sandbox.provider_identity.clone()),

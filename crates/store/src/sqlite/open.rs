@@ -24,6 +24,7 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0003_tokens", include_str!("../../migrations/sqlite/0003_tokens.sql")),
     ("0004_deliveries", include_str!("../../migrations/sqlite/0004_deliveries.sql")),
     ("0005_heartbeat_index", include_str!("../../migrations/sqlite/0005_heartbeat_index.sql")),
+    ("0006_jobs", include_str!("../../migrations/sqlite/0006_jobs.sql")),
 ];
 
 /// How long to wait for somebody else's lock before saying so.

@@ -108,7 +108,9 @@ impl Store {
         script.one(&sql::STILL_WANTED, params![id]);
         observe_container(&mut script, id, expect, observed, &now);
         script.event(event, &now);
+        let successor_id = successor.id.clone();
         insert_container(&mut script, successor, successor_events, &now)?;
+        script.step(&sql::JOB_MOVES, params![id, &successor_id]);
         self.write(script).await.map(drop)
     }
 }
@@ -200,6 +202,9 @@ pub(super) fn insert_container(
             now,
         ],
     );
+    if let Some(job) = new.job {
+        script.insert_job(&new.id, job, new.created_at);
+    }
     script.events(events, now);
     Ok(())
 }

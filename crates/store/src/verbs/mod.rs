@@ -8,6 +8,7 @@ mod foreign;
 mod health;
 mod heartbeats;
 mod instances;
+mod jobs;
 mod owners;
 mod providers;
 mod reads;

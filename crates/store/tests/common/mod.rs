@@ -157,6 +157,7 @@ pub fn spec(n: u64) -> SandboxSpec {
         resources: Resources { cpu_cores: Some(2.0), memory_mb: Some(4096), gpu_type: Some("A10G".into()) },
         idle_timeout_seconds: None,
         tmux_session: None,
+        job: None,
         surroundings: Default::default(),
     }
 }
