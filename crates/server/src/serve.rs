@@ -166,7 +166,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let (handles, lead) =
         start_loops(&options, &home, &context, &stopping, docker, posts.clone(), &mut loops)?;
     let info = ServerInfo {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: parhelia_core::VERSION.to_owned(),
         instance_id: led.instance_id.clone(),
         home: home.path.display().to_string(),
         home_id: home.id.clone(),
@@ -382,7 +382,7 @@ async fn lead(
             started_at: now,
             lease_until,
             ended_at: None,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: parhelia_core::VERSION.to_owned(),
         })
         .await?;
     // We have the lock of the home: whatever an earlier server of it still has under way is refused from here on.
@@ -400,7 +400,7 @@ async fn lead(
     let event = NewEvent::new(EventType::ServerStarted, Source::System, message).details(json!({
         "owner_id": fence.owner_id,
         "epoch": if shared { None } else { Some(fence.epoch) },
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": parhelia_core::VERSION,
         "home_id": home.id,
     }));
     store.announce(&fence, vec![event], now).await?;

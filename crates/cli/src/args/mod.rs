@@ -15,7 +15,7 @@ pub(crate) use others::*;
 #[derive(Debug, Parser)]
 #[command(
     name = "parhelia",
-    version,
+    version = parhelia_core::VERSION,
     about = "See, run and end fleets of agent sandboxes, and know what they cost",
     long_about = "Parhelia knows what is really running, what should be running, what each sandbox costs and \
                   whether it is alive. It ends what drifted, and it loses nothing when a process, a container or \
