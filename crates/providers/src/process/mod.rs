@@ -10,6 +10,7 @@ mod create;
 mod evidence;
 pub mod host;
 pub mod jobdir;
+pub mod jobs;
 pub mod lock;
 mod logs;
 pub(crate) mod observe;
@@ -29,6 +30,7 @@ use uuid::Uuid;
 
 use self::host::Host;
 use self::jobdir::{JobDir, job_id, jobs_dir};
+use self::jobs::JobFiles;
 use self::observe::Known;
 use self::stop::Stopped;
 use self::watch::Watches;
@@ -229,6 +231,10 @@ impl Provider for ProcessProvider {
     async fn evidence(&self, sandbox: &SandboxRef) -> Vec<(String, String)> {
         let Ok(job) = job_of(sandbox) else { return Vec::new() };
         blocking(&self.inner, |_| (), move |inner| Ok(evidence::of(inner, job))).await.unwrap_or_default()
+    }
+
+    fn job_files(&self) -> Option<JobFiles> {
+        Some(JobFiles::new(self.inner.clone()))
     }
 
     fn take_quarantined(&self) -> Vec<String> {
