@@ -83,6 +83,14 @@ pub struct NewJob {
     pub created_by: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobCount {
+    pub status: JobStatus,
+    pub jobs: i64,
+    /// Of these need a person.
+    pub waiting: i64,
+}
+
 /// Which jobs, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobFilter {

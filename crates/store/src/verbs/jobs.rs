@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use parhelia_core::event::NewEvent;
 use parhelia_core::ids::ContainerId;
+use parhelia_core::job::classify::ContainerSeen;
 use parhelia_core::job::{Job, JobNote, JobStatus, Startup, StepReport};
 use uuid::Uuid;
 
@@ -11,7 +12,7 @@ use super::containers::text_json;
 use super::text_of;
 use crate::error::Result;
 use crate::script::{Script, params};
-use crate::types::{Fence, JobFilter, NewJob};
+use crate::types::{Fence, JobCount, JobFilter, NewJob};
 use crate::{Store, row, sql};
 
 /// After every id.
@@ -48,6 +49,15 @@ impl Store {
     /// The jobs of one provider that may still change; with `uncleaned`, those too whose directory is still there.
     pub async fn jobs_open(&self, provider: &str, uncleaned: bool) -> Result<Vec<Job>> {
         self.query(&sql::JOBS_OPEN, params![provider, uncleaned], row::job).await
+    }
+
+    /// What the jobs loop looks at: all of a provider that are not known to have ended, with their containers.
+    pub async fn jobs_watched(&self, provider: &str) -> Result<Vec<(Job, ContainerSeen)>> {
+        self.query(&sql::JOBS_WATCHED, params![provider], row::watched_job).await
+    }
+
+    pub async fn jobs_count(&self) -> Result<Vec<JobCount>> {
+        self.query(&sql::JOBS_COUNT, params![], row::job_count).await
     }
 
     /// `Conflict` when its status is no longer the one that was decided from.
@@ -105,6 +115,11 @@ impl Store {
         let mut script = Script::new("note_startup");
         script.one(&sql::STARTUP_NOTE, params![owner_id, text_json(&steps)?, finished_at]);
         self.write(script).await.map(drop)
+    }
+
+    /// The last start of this home before that of `owner_id`.
+    pub async fn startup_before(&self, home_id: &str, owner_id: &str) -> Result<Option<Startup>> {
+        self.query_one(&sql::STARTUP_BEFORE, params![home_id, owner_id], row::startup).await
     }
 
     /// Newest first.
