@@ -29,7 +29,8 @@ pub use script::{Cells, Database, Expect, Query, Row, Rows, Script, Step, StepOu
 pub use types::{
     Attempted, ContainerFilter, ContainerPage, ContainerStats, Cycle, CycleOutcome, DesireOutcome,
     EventFilter, Fence, Figures, Foreign, Instance, JobCount, JobFilter, Leadership, NewContainer, NewCycle,
-    NewDelivery, NewJob, OldestRunning, Owner, ReaderMove, RetentionReport, Task, Worker,
+    NewDelivery, NewJob, OldestRunning, Owner, ReaderMove, RetentionReport, ShownFilter, ShownJob, Task,
+    Worker,
 };
 pub use verbs::PatientRow;
 
