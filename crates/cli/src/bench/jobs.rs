@@ -32,6 +32,7 @@ pub(super) fn measure(ground: &Ground, quick: bool) -> Result<Vec<Row>, String> 
             started_at: moment(),
             progress_percent: None,
             last_progress: None,
+            waiting_reason: None,
         };
         let began = stopwatch();
         write_json(&dir.sentinel(), &sentinel, Durability::Atomic).map_err(|e| e.to_string())?;
