@@ -113,6 +113,13 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         max_bytes: usize,
     ) -> Result<LogChunk, ProviderError>;
 
+    /// Where the files of its job are, if its sandboxes are supervised jobs of this machine: each then has a row
+    /// among the jobs.
+    fn job_directory(&self, container: &ContainerId) -> Option<std::path::PathBuf> {
+        let _ = container;
+        None
+    }
+
     /// What else it can show of one sandbox, for people: who says it, and what. Never a secret.
     async fn evidence(&self, sandbox: &SandboxRef) -> Vec<(String, String)> {
         let _ = sandbox;

@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parhelia_core::ids::ContainerId;
 use parhelia_core::sandbox::{Inspection, Listing, Phase, Sandbox, SandboxSpec};
 use parhelia_core::time::Clock;
 use uuid::Uuid;
@@ -221,6 +222,10 @@ impl Provider for ProcessProvider {
             logs::read(&inner.dir(job), offset, max_bytes)
         })
         .await
+    }
+
+    fn job_directory(&self, container: &ContainerId) -> Option<PathBuf> {
+        Some(self.inner.dir(job_id(container)).path().to_owned())
     }
 
     async fn changed(&self) {

@@ -27,7 +27,7 @@ pub use problem::Fault;
 pub use routes::ACCESS;
 
 use self::handlers::{
-    alerts, containers, events, heartbeats, instances, mcp, reconciler, server, stream, tokens, why,
+    alerts, containers, events, heartbeats, instances, jobs, mcp, reconciler, server, stream, tokens, why,
 };
 use self::routes::Routes;
 use crate::metrics::{Metrics, RouteMeter};
@@ -76,6 +76,9 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Operator, routes!(containers::stop))
         .add(Access::Operator, routes!(containers::terminate))
         .add(Access::Operator, routes!(containers::cleanup))
+        .add(Access::Viewer, routes!(jobs::jobs))
+        .add(Access::Operator, routes!(jobs::exec))
+        .add(Access::Viewer, routes!(jobs::job))
         .add(Access::Viewer, routes!(events::events))
         .add(Access::Viewer, routes!(stream::stream))
         .add(Access::Viewer, routes!(alerts::alerts))

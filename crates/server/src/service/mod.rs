@@ -11,6 +11,7 @@ mod error;
 mod events;
 mod heartbeats;
 mod instances;
+mod jobs;
 mod overview;
 mod past;
 mod reconciler;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use parhelia_core::access::Role;
 use parhelia_core::config::Config;
 use parhelia_core::cost::Prices;
+use parhelia_core::engine::Engines;
 use parhelia_core::ids::ContainerId;
 use parhelia_core::time::Clock;
 use parhelia_providers::Provider;
@@ -41,6 +43,7 @@ pub use access::{Refusal, denied, hash, may_touch, secret_hash};
 pub use containers::ListQuery;
 pub use error::ServiceError;
 pub use events::EventQuery;
+pub use jobs::JobQuery;
 
 /// Who asks. Named in the events of what they did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +76,7 @@ pub struct Service {
     pub(crate) providers: BTreeMap<String, ProviderHandle>,
     pub(crate) config: Arc<Config>,
     pub(crate) prices: Prices,
+    engines: Engines,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) instance_id: String,
@@ -111,6 +115,7 @@ impl Service {
             providers,
             config,
             prices,
+            engines: Engines::default(),
             clock,
             entropy,
             instance_id,

@@ -11,11 +11,19 @@ use super::containers::text_json;
 use super::text_of;
 use crate::error::Result;
 use crate::script::{Script, params};
-use crate::types::{Fence, JobFilter, NewJob};
+use crate::types::{Fence, JobCount, JobFilter, NewJob, ShownFilter, ShownJob};
 use crate::{Store, row, sql};
 
 /// After every id.
 const LAST: &str = "~";
+
+/// As the statements want it: `,fresh,stale,`.
+fn listed(statuses: &[JobStatus]) -> Option<String> {
+    (!statuses.is_empty()).then(|| {
+        let words: Vec<_> = statuses.iter().map(|status| status.as_str()).collect();
+        format!(",{},", words.join(","))
+    })
+}
 
 impl Store {
     pub async fn job(&self, id: Uuid) -> Result<Option<Job>> {
@@ -28,10 +36,7 @@ impl Store {
 
     /// Newest first.
     pub async fn jobs(&self, filter: &JobFilter) -> Result<Vec<Job>> {
-        let statuses = (!filter.statuses.is_empty()).then(|| {
-            let words: Vec<_> = filter.statuses.iter().map(|status| status.as_str()).collect();
-            format!(",{},", words.join(","))
-        });
+        let statuses = listed(&filter.statuses);
         let (prefix, end) = match &filter.prefix {
             Some(prefix) => (prefix.clone(), format!("{prefix}{LAST}")),
             None => (String::new(), LAST.to_owned()),
@@ -43,6 +48,30 @@ impl Store {
         let limit = filter.limit.unwrap_or(i64::MAX);
         let engine = filter.engine.as_ref();
         self.query(&sql::JOBS, params![statuses, engine, prefix, end, at, id, limit], row::job).await
+    }
+
+    /// Newest first.
+    pub async fn jobs_shown(&self, filter: &ShownFilter) -> Result<Vec<ShownJob>> {
+        let (at, id) = match filter.before {
+            Some((at, id)) => (parhelia_core::time::to_text(at), id.to_string()),
+            None => (LAST.to_owned(), LAST.to_owned()),
+        };
+        let given = params![
+            listed(&filter.statuses),
+            filter.engine.as_ref(),
+            filter.name.as_ref(),
+            filter.activity,
+            filter.over_since,
+            at,
+            id,
+            filter.limit.unwrap_or(i64::MAX),
+            filter.id,
+        ];
+        self.query(&sql::JOBS_SHOWN, given, row::shown_job).await
+    }
+
+    pub async fn job_counts(&self) -> Result<Vec<JobCount>> {
+        self.query(&sql::JOB_COUNTS, params![], row::job_count).await
     }
 
     /// The jobs of one provider that may still change; with `uncleaned`, those too whose directory is still there.

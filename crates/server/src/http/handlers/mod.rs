@@ -5,6 +5,7 @@ pub(super) mod containers;
 pub(super) mod events;
 pub(super) mod heartbeats;
 pub(super) mod instances;
+pub(super) mod jobs;
 pub(super) mod mcp;
 pub(super) mod reconciler;
 pub(super) mod server;
