@@ -38,6 +38,7 @@ pub(super) async fn measure(ground: &Ground, quick: bool) -> Result<Vec<Row>, St
             started_at: moment(),
             progress_percent: None,
             last_progress: None,
+            waiting_reason: None,
         };
         let began = stopwatch();
         write_json(&dir.sentinel(), &sentinel, Durability::Atomic).map_err(|e| e.to_string())?;

@@ -5,6 +5,7 @@
 //! It refuses to guess: a lock that this kernel did not keep, a directory that cannot be read, or a file
 //! system shared with others gives `Phase::Unknown` or an error, never an end.
 
+pub mod attach;
 pub(crate) mod control;
 mod create;
 mod evidence;
@@ -12,7 +13,7 @@ pub mod host;
 pub mod jobdir;
 pub mod jobs;
 pub mod lock;
-mod logs;
+pub(crate) mod logs;
 pub(crate) mod observe;
 pub(crate) mod procs;
 mod stop;
