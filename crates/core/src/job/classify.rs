@@ -50,6 +50,8 @@ pub struct Ending {
     pub at: Timestamp,
     /// It ended because it needs a person.
     pub waiting_reason: Option<String>,
+    /// The agent's own session, where the end names it.
+    pub session: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +74,8 @@ pub struct JobFacts {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContainerSeen {
     pub id: ContainerId,
+    pub provider: String,
+    pub last_heartbeat_at: Option<Timestamp>,
     pub task_id: Option<String>,
     pub state: ContainerState,
     pub health: Health,
@@ -187,6 +191,7 @@ impl Evidence {
             exit_code: self.container.exit_code,
             reason: self.container.reason.unwrap_or(TerminationReason::External),
             message: None,
+            session: None,
             at: self.container.terminated_at.or(last).unwrap_or(self.job.status_at),
             waiting_reason: None,
         }
@@ -197,7 +202,7 @@ impl Evidence {
             if rebooted { TerminationReason::HostRebooted } else { TerminationReason::SupervisorLost };
         let last = self.beat().map(|beat| beat.heartbeat_at).or(self.job.heartbeat_at);
         let at = last.unwrap_or(self.job.status_at);
-        Ending { exit_code: None, reason, message: None, at, waiting_reason: None }
+        Ending { exit_code: None, reason, message: None, at, waiting_reason: None, session: None }
     }
 }
 
@@ -344,12 +349,16 @@ pub(super) fn over(evidence: &Evidence, ending: &Ending, now: Timestamp) -> Judg
         note.heartbeat_at = Some(beat.heartbeat_at);
         note.agent_session = beat.session.clone().or(note.agent_session);
     }
+    note.agent_session = ending.session.clone().or(note.agent_session);
     if waits {
         let code = ending.exit_code.map_or_else(String::new, |code| format!(" with code {code}"));
         let said = ending.waiting_reason.clone().or_else(|| note.waiting_reason.clone());
-        let reason = said.unwrap_or_else(|| format!("it ended{code}, which means that it needs a person"));
-        wait(&mut note, JobActivity::Waiting, Some(&reason), now);
-        note.status_reason = Some(format!("it ended{code} and needs a person: {}", short(&reason)));
+        let sentence = format!("it ended{code}, which means that it needs a person");
+        wait(&mut note, JobActivity::Waiting, Some(said.as_deref().unwrap_or(&sentence)), now);
+        note.status_reason = Some(match &said {
+            Some(said) => format!("it ended{code} and needs a person: {}", short(said)),
+            None => sentence,
+        });
     } else {
         // What has ended does nothing, and waits for nobody.
         wait(&mut note, JobActivity::Processing, None, now);
