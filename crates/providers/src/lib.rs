@@ -113,10 +113,22 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         max_bytes: usize,
     ) -> Result<LogChunk, ProviderError>;
 
+    /// Where the files of its job are, if its sandboxes are supervised jobs of this machine: each then has a row
+    /// among the jobs.
+    fn job_directory(&self, container: &ContainerId) -> Option<std::path::PathBuf> {
+        let _ = container;
+        None
+    }
+
     /// What else it can show of one sandbox, for people: who says it, and what. Never a secret.
     async fn evidence(&self, sandbox: &SandboxRef) -> Vec<(String, String)> {
         let _ = sandbox;
         Vec::new()
+    }
+
+    /// The files of its jobs; `None` where there is nothing but the container.
+    fn job_files(&self) -> Option<process::jobs::JobFiles> {
+        None
     }
 
     /// Asks it whether it works, and who it is: a sentence for people.

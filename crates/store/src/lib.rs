@@ -28,8 +28,9 @@ pub use error::{Result, StoreError};
 pub use script::{Cells, Database, Expect, Query, Row, Rows, Script, Step, StepOutcome, Take, Value};
 pub use types::{
     Attempted, ContainerFilter, ContainerPage, ContainerStats, Cycle, CycleOutcome, DesireOutcome,
-    EventFilter, Fence, Figures, Foreign, Instance, JobFilter, Leadership, NewContainer, NewCycle,
-    NewDelivery, NewJob, OldestRunning, Owner, ReaderMove, RetentionReport, Task, Worker,
+    EventFilter, Fence, Figures, Foreign, Instance, JobCount, JobFilter, Leadership, NewContainer, NewCycle,
+    NewDelivery, NewJob, OldestRunning, Owner, ReaderMove, RetentionReport, ShownFilter, ShownJob, Task,
+    Worker,
 };
 pub use verbs::PatientRow;
 

@@ -10,15 +10,18 @@ use parhelia_core::container::Container;
 use parhelia_core::event::Event;
 use parhelia_core::heartbeat::{Heartbeat, HeartbeatHour};
 use parhelia_core::ids::{ContainerId, DeliveryId, TokenId};
+use parhelia_core::job::api::CancelReceipts;
+use parhelia_core::job::classify::ContainerSeen;
 use parhelia_core::job::{Job, Startup};
 use parhelia_core::reconcile::{Counts, ProviderMemory, Tracked};
 use parhelia_core::sandbox::Resources;
+use parhelia_core::state::Desired;
 use parhelia_core::time;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Result, StoreError};
 use crate::script::Cells;
-use crate::types::{Cycle, Figures, Foreign, Instance, Leadership, Owner, Task, Worker};
+use crate::types::{Cycle, Figures, Foreign, Instance, JobCount, Leadership, Owner, ShownJob, Task, Worker};
 
 /// Reads one row from left to right.
 pub(crate) struct Columns<'a> {
@@ -492,6 +495,55 @@ pub(crate) fn job(c: &mut Columns<'_>) -> Result<Job> {
         cleanup_at: c.time_opt()?,
         cleaned_at: c.time_opt()?,
     })
+}
+
+/// A job, then what is recorded of its container.
+pub(crate) fn watched_job(c: &mut Columns<'_>) -> Result<(Job, ContainerSeen)> {
+    let job = job(c)?;
+    let container = ContainerSeen {
+        id: job.container_id.clone(),
+        provider: c.text()?,
+        last_heartbeat_at: c.time_opt()?,
+        task_id: c.text_opt()?,
+        state: c.word()?,
+        health: c.word()?,
+        exit_code: c.int_opt()?,
+        reason: c.word_opt()?,
+        terminated_at: c.time_opt()?,
+        desired_by: c.text_opt()?,
+    };
+    Ok((job, container))
+}
+
+pub(crate) fn shown_job(c: &mut Columns<'_>) -> Result<ShownJob> {
+    Ok(ShownJob {
+        job: job(c)?,
+        state: c.word()?,
+        command: c.json()?,
+        provider: c.text()?,
+        termination_reason: c.word_opt()?,
+        exit_code: c.int_opt()?,
+        receipts: receipts(c)?,
+    })
+}
+
+fn receipts(c: &mut Columns<'_>) -> Result<Option<CancelReceipts>> {
+    let desired: Desired = c.word()?;
+    let receipts = CancelReceipts {
+        desired_at: c.time_opt()?,
+        desired_by: c.text_opt()?,
+        reason: c.word_opt()?,
+        grace_seconds: c.int_opt()?,
+        stop_seen_at: c.time_opt()?,
+        stopping_at: c.time_opt()?,
+        stop_confirmed_at: c.time_opt()?,
+        stop_error: c.text_opt()?,
+    };
+    Ok((desired == Desired::Terminated).then_some(receipts))
+}
+
+pub(crate) fn job_count(c: &mut Columns<'_>) -> Result<JobCount> {
+    Ok(JobCount { status: c.word()?, jobs: c.int()?, waiting: c.int()? })
 }
 
 pub(crate) fn startup(c: &mut Columns<'_>) -> Result<Startup> {

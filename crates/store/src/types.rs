@@ -7,7 +7,8 @@ use parhelia_core::alert::DeliveryState;
 use parhelia_core::container::Container;
 use parhelia_core::event::{EventType, Source};
 use parhelia_core::ids::{ContainerId, DeliveryId};
-use parhelia_core::job::JobStatus;
+use parhelia_core::job::api::CancelReceipts;
+use parhelia_core::job::{Job, JobActivity, JobStatus};
 use parhelia_core::reconcile::{Counts, Discovered, Waiting};
 use parhelia_core::sandbox::{Resources, SandboxSpec};
 use parhelia_core::state::{ContainerState, CostSource, Health, TerminationReason, WorkerState};
@@ -92,6 +93,43 @@ pub struct JobFilter {
     pub prefix: Option<String>,
     pub before: Option<(Timestamp, Uuid)>,
     pub limit: Option<i64>,
+}
+
+/// Which jobs to show, newest first. Everything narrows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShownFilter {
+    pub statuses: Vec<JobStatus>,
+    pub engine: Option<String>,
+    /// Exact.
+    pub name: Option<String>,
+    pub activity: Option<JobActivity>,
+    /// Not over, or over no earlier than this.
+    pub over_since: Option<Timestamp>,
+    pub id: Option<Uuid>,
+    pub before: Option<(Timestamp, Uuid)>,
+    pub limit: Option<i64>,
+}
+
+/// A job with what its container knows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShownJob {
+    pub job: Job,
+    pub state: ContainerState,
+    pub command: Vec<String>,
+    pub provider: String,
+    pub termination_reason: Option<TerminationReason>,
+    /// As the reconciler saw it.
+    pub exit_code: Option<i64>,
+    /// Once it is wanted gone.
+    pub receipts: Option<CancelReceipts>,
+}
+
+/// How many jobs have one status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobCount {
+    pub status: JobStatus,
+    pub jobs: i64,
+    pub waiting: i64,
 }
 
 /// A container about to get its row. Columns that are not here begin at their defaults.

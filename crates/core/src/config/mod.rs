@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::alert::Alert;
 use crate::cost::{Price, Prices};
+use crate::job::classify::Rules;
 use crate::liveness::Ladder;
 use crate::word_enum;
 
@@ -22,6 +23,7 @@ pub struct Config {
     pub reconciler: Reconciler,
     pub health: HealthConfig,
     pub process: Process,
+    pub jobs: Jobs,
     pub docker: Docker,
     pub retention: Retention,
     pub monitor_log: MonitorLog,
@@ -170,6 +172,19 @@ pub struct Process {
 impl Default for Process {
     fn default() -> Self {
         Self { output_rotate_bytes: 64 << 20 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Jobs {
+    /// How often the files of all jobs are looked at, besides every hint that something has changed.
+    pub check_seconds: u64,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self { check_seconds: 60 }
     }
 }
 
@@ -343,6 +358,16 @@ impl Default for MonitorLog {
 }
 
 impl Config {
+    /// When a job is stale or dead: at the same ages as a container is degraded or dead.
+    pub fn job_rules(&self) -> Rules {
+        Rules {
+            stale_seconds: self.health.degraded_after_seconds as f64,
+            dead_seconds: self.health.dead_after_seconds as f64,
+            future_seconds: self.health.future_tolerance_seconds as f64,
+            watch_seconds: self.health.resumption_window_seconds as f64,
+        }
+    }
+
     /// The ladder of the health loop. `unhealthy` begins at the seed's stale threshold.
     pub fn ladder(&self) -> Ladder {
         Ladder {

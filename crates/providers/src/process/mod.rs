@@ -5,13 +5,15 @@
 //! It refuses to guess: a lock that this kernel did not keep, a directory that cannot be read, or a file
 //! system shared with others gives `Phase::Unknown` or an error, never an end.
 
+pub mod attach;
 pub(crate) mod control;
 mod create;
 mod evidence;
 pub mod host;
 pub mod jobdir;
+pub mod jobs;
 pub mod lock;
-mod logs;
+pub(crate) mod logs;
 pub(crate) mod observe;
 pub(crate) mod procs;
 mod stop;
@@ -23,12 +25,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parhelia_core::ids::ContainerId;
 use parhelia_core::sandbox::{Inspection, Listing, Phase, Sandbox, SandboxSpec};
 use parhelia_core::time::Clock;
 use uuid::Uuid;
 
 use self::host::Host;
 use self::jobdir::{JobDir, job_id, jobs_dir};
+use self::jobs::JobFiles;
 use self::observe::Known;
 use self::stop::Stopped;
 use self::watch::Watches;
@@ -222,6 +226,10 @@ impl Provider for ProcessProvider {
         .await
     }
 
+    fn job_directory(&self, container: &ContainerId) -> Option<PathBuf> {
+        Some(self.inner.dir(job_id(container)).path().to_owned())
+    }
+
     async fn changed(&self) {
         self.inner.watches.changed().await;
     }
@@ -229,6 +237,10 @@ impl Provider for ProcessProvider {
     async fn evidence(&self, sandbox: &SandboxRef) -> Vec<(String, String)> {
         let Ok(job) = job_of(sandbox) else { return Vec::new() };
         blocking(&self.inner, |_| (), move |inner| Ok(evidence::of(inner, job))).await.unwrap_or_default()
+    }
+
+    fn job_files(&self) -> Option<JobFiles> {
+        Some(JobFiles::new(self.inner.clone()))
     }
 
     fn take_quarantined(&self) -> Vec<String> {

@@ -15,6 +15,7 @@ use parhelia_providers::{LogChunk, ProviderError, SandboxRef};
 use parhelia_store::{ContainerFilter, ContainerPage, DesireOutcome, NewContainer};
 use serde_json::json;
 
+use super::jobs::AskedJob;
 use super::{Caller, Service, ServiceError, validate};
 use crate::loops::stopped;
 
@@ -43,10 +44,26 @@ pub struct ListQuery {
 impl Service {
     /// Records the intent and returns; the reconciler makes it real.
     pub async fn run(&self, request: RunRequest, caller: &Caller) -> Result<ContainerView, ServiceError> {
+        let id = self.intend(request, None, caller).await?;
+        self.container(id.as_str()).await
+    }
+
+    /// The one way in for everything that is to run: `containers run`, `exec` and what continues a job.
+    pub(super) async fn intend(
+        &self,
+        request: RunRequest,
+        job: Option<AskedJob>,
+        caller: &Caller,
+    ) -> Result<ContainerId, ServiceError> {
         validate::run(&request)?;
-        let provider = self.provider(&request.provider)?.provider.name().to_owned();
+        let handle = self.provider(&request.provider)?;
+        let provider = handle.provider.name().to_owned();
         let now = self.clock.now();
         let id = self.entropy.container_id(now);
+        // Whatever runs under a supervisor of ours is a job, whoever asked for it.
+        let supervised = handle.provider.job_directory(&id).is_some();
+        let new_job =
+            (job.is_some() || supervised).then(|| self.new_job(&id, &request, job.as_ref(), caller));
         let rate = self.prices.rate_per_hour(&provider, &request.resources, now);
         let spec = SandboxSpec {
             container_id: id.clone(),
@@ -62,7 +79,7 @@ impl Service {
             resources: request.resources,
             idle_timeout_seconds: request.idle_timeout_seconds,
             tmux_session: request.tmux_session,
-            job: None,
+            job: job.map(|asked| asked.ask),
             surroundings: Surroundings {
                 user: request.user,
                 network: request.network,
@@ -81,6 +98,7 @@ impl Service {
             .details(json!({ "by": caller.subject, "provider": provider }))
             .recording(&Recorded::intent(Some(rate), now));
         let row = NewContainer {
+            job: new_job,
             keep: request.keep,
             cost_rate_per_hour: Some(rate),
             task_title: request.task_title,
@@ -88,7 +106,7 @@ impl Service {
         };
         self.store.register(row, vec![event], now).await?;
         self.poke(&provider);
-        self.container(id.as_str()).await
+        Ok(id)
     }
 
     /// One container, by its id or a unique prefix of it.

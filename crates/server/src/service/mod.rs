@@ -11,9 +11,11 @@ mod error;
 mod events;
 mod heartbeats;
 mod instances;
+mod jobs;
 mod overview;
 mod past;
 mod reconciler;
+mod recovery;
 mod validate;
 mod why;
 
@@ -24,6 +26,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use parhelia_core::access::Role;
 use parhelia_core::config::Config;
 use parhelia_core::cost::Prices;
+use parhelia_core::engine::Engines;
 use parhelia_core::ids::ContainerId;
 use parhelia_core::time::Clock;
 use parhelia_providers::Provider;
@@ -34,6 +37,7 @@ use crate::entropy::Entropy;
 use crate::loops::driver::PassRequests;
 use crate::loops::election::Lead;
 use crate::loops::health::Observer;
+use crate::loops::jobs::JobNews;
 use crate::metrics::Metrics;
 use crate::relay::alerts::Posts;
 
@@ -41,6 +45,7 @@ pub use access::{Refusal, denied, hash, may_touch, secret_hash};
 pub use containers::ListQuery;
 pub use error::ServiceError;
 pub use events::EventQuery;
+pub use jobs::JobQuery;
 
 /// Who asks. Named in the events of what they did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +78,7 @@ pub struct Service {
     pub(crate) providers: BTreeMap<String, ProviderHandle>,
     pub(crate) config: Arc<Config>,
     pub(crate) prices: Prices,
+    engines: Engines,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) instance_id: String,
@@ -88,6 +94,8 @@ pub struct Service {
     guests: access::Guests,
     /// Every configured alert, and the means to try it.
     posts: Posts,
+    /// What makes the jobs loops look, and how far the recovery is.
+    pub(crate) job_news: Arc<JobNews>,
 }
 
 impl Service {
@@ -111,6 +119,7 @@ impl Service {
             providers,
             config,
             prices,
+            engines: Engines::default(),
             clock,
             entropy,
             instance_id,
@@ -122,11 +131,16 @@ impl Service {
             last_stranger_poke: AtomicI64::new(i64::MIN / 2),
             guests: access::Guests::default(),
             posts: Posts::new(),
+            job_news: Arc::default(),
         }
     }
 
     pub fn with_posts(self, posts: Posts) -> Self {
         Self { posts, ..self }
+    }
+
+    pub fn with_jobs(self, job_news: Arc<JobNews>) -> Self {
+        Self { job_news, ..self }
     }
 
     pub(crate) fn provider(&self, name: &str) -> Result<&ProviderHandle, ServiceError> {

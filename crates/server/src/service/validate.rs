@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use parhelia_core::api::RunRequest;
+use parhelia_core::job::api::ExecRequest;
 
 use super::ServiceError;
 
@@ -76,6 +77,28 @@ pub(super) fn run(request: &RunRequest) -> Result<(), ServiceError> {
         return invalid("the idle timeout is out of range".into(), "give from 1 second to 30 days");
     }
     Ok(())
+}
+
+/// What is asked of a job; the rest is checked as of every container.
+pub(super) fn exec(request: &ExecRequest) -> Result<(), ServiceError> {
+    let invalid = |message: String, fix: &str| Err(ServiceError::invalid(message, fix));
+    if request.command.is_empty() && request.engine.is_none() {
+        return invalid(
+            "there is no command to run".into(),
+            "give one after '--', for example: -- make test",
+        );
+    }
+    if request.timeout_seconds.is_some_and(|s| s == 0 || s > 365 * 86_400) {
+        return invalid("the timeout is out of range".into(), "give from 1 second to 365 days");
+    }
+    if request.terminal.is_some_and(|size| size.rows == 0 || size.cols == 0) {
+        return invalid(
+            "a terminal has at least one row and one column".into(),
+            "give its size, as 24 and 80",
+        );
+    }
+    name("session", request.session.as_deref())?;
+    name("engine", request.engine.as_deref())
 }
 
 fn volumes(request: &RunRequest) -> Result<(), ServiceError> {

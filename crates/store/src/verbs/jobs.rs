@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use parhelia_core::event::NewEvent;
 use parhelia_core::ids::ContainerId;
+use parhelia_core::job::classify::ContainerSeen;
 use parhelia_core::job::{Job, JobNote, JobStatus, Startup, StepReport};
 use uuid::Uuid;
 
@@ -11,11 +12,19 @@ use super::containers::text_json;
 use super::text_of;
 use crate::error::Result;
 use crate::script::{Script, params};
-use crate::types::{Fence, JobFilter, NewJob};
+use crate::types::{Fence, JobCount, JobFilter, NewJob, ShownFilter, ShownJob};
 use crate::{Store, row, sql};
 
 /// After every id.
 const LAST: &str = "~";
+
+/// As the statements want it: `,fresh,stale,`.
+fn listed(statuses: &[JobStatus]) -> Option<String> {
+    (!statuses.is_empty()).then(|| {
+        let words: Vec<_> = statuses.iter().map(|status| status.as_str()).collect();
+        format!(",{},", words.join(","))
+    })
+}
 
 impl Store {
     pub async fn job(&self, id: Uuid) -> Result<Option<Job>> {
@@ -28,10 +37,7 @@ impl Store {
 
     /// Newest first.
     pub async fn jobs(&self, filter: &JobFilter) -> Result<Vec<Job>> {
-        let statuses = (!filter.statuses.is_empty()).then(|| {
-            let words: Vec<_> = filter.statuses.iter().map(|status| status.as_str()).collect();
-            format!(",{},", words.join(","))
-        });
+        let statuses = listed(&filter.statuses);
         let (prefix, end) = match &filter.prefix {
             Some(prefix) => (prefix.clone(), format!("{prefix}{LAST}")),
             None => (String::new(), LAST.to_owned()),
@@ -45,9 +51,38 @@ impl Store {
         self.query(&sql::JOBS, params![statuses, engine, prefix, end, at, id, limit], row::job).await
     }
 
+    /// Newest first.
+    pub async fn jobs_shown(&self, filter: &ShownFilter) -> Result<Vec<ShownJob>> {
+        let (at, id) = match filter.before {
+            Some((at, id)) => (parhelia_core::time::to_text(at), id.to_string()),
+            None => (LAST.to_owned(), LAST.to_owned()),
+        };
+        let given = params![
+            listed(&filter.statuses),
+            filter.engine.as_ref(),
+            filter.name.as_ref(),
+            filter.activity,
+            filter.over_since,
+            at,
+            id,
+            filter.limit.unwrap_or(i64::MAX),
+            filter.id,
+        ];
+        self.query(&sql::JOBS_SHOWN, given, row::shown_job).await
+    }
+
+    pub async fn job_counts(&self) -> Result<Vec<JobCount>> {
+        self.query(&sql::JOB_COUNTS, params![], row::job_count).await
+    }
+
     /// The jobs of one provider that may still change; with `uncleaned`, those too whose directory is still there.
     pub async fn jobs_open(&self, provider: &str, uncleaned: bool) -> Result<Vec<Job>> {
         self.query(&sql::JOBS_OPEN, params![provider, uncleaned], row::job).await
+    }
+
+    /// What the jobs loop looks at: all (of one provider) that are not known to have ended, with their containers.
+    pub async fn jobs_watched(&self, provider: Option<&str>) -> Result<Vec<(Job, ContainerSeen)>> {
+        self.query(&sql::JOBS_WATCHED, params![provider], row::watched_job).await
     }
 
     /// `Conflict` when its status is no longer the one that was decided from.
@@ -105,6 +140,25 @@ impl Store {
         let mut script = Script::new("note_startup");
         script.one(&sql::STARTUP_NOTE, params![owner_id, text_json(&steps)?, finished_at]);
         self.write(script).await.map(drop)
+    }
+
+    /// The last step, with the event that tells of it.
+    pub async fn finish_startup(
+        &self,
+        fence: &Fence,
+        steps: &[StepReport],
+        event: NewEvent,
+        now: Timestamp,
+    ) -> Result<()> {
+        let mut script = Script::fenced("finish_startup", fence);
+        script.one(&sql::STARTUP_NOTE, params![&fence.owner_id, text_json(&steps)?, Some(now)]);
+        script.event(event, &text_of(now));
+        self.write(script).await.map(drop)
+    }
+
+    /// The last start of this home before that of `owner_id`.
+    pub async fn startup_before(&self, home_id: &str, owner_id: &str) -> Result<Option<Startup>> {
+        self.query_one(&sql::STARTUP_BEFORE, params![home_id, owner_id], row::startup).await
     }
 
     /// Newest first.

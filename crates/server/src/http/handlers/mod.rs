@@ -1,10 +1,12 @@
 //! The handlers, by what they are about: parse, call, render.
 
+pub(super) mod admin;
 pub(super) mod alerts;
 pub(super) mod containers;
 pub(super) mod events;
 pub(super) mod heartbeats;
 pub(super) mod instances;
+pub(super) mod jobs;
 pub(super) mod mcp;
 pub(super) mod reconciler;
 pub(super) mod server;

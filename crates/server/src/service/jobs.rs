@@ -1,0 +1,250 @@
+//! Jobs: run, look, end, go on. What a job does is the jobs loop's to say; here are the wishes.
+
+use parhelia_core::Timestamp;
+use parhelia_core::api::RunRequest;
+use parhelia_core::ids::ContainerId;
+use parhelia_core::job::api::{ExecRequest, JobList, JobTotals, JobView};
+use parhelia_core::job::{JobActivity, JobAsk, JobStatus, job_id};
+use parhelia_core::time::{plus_seconds, seconds_between};
+use parhelia_store::{NewJob, ShownFilter, ShownJob};
+use uuid::Uuid;
+
+use super::{Caller, Service, ServiceError, validate};
+
+const PAGE: u32 = 200;
+const LARGEST_PAGE: u32 = 1000;
+/// What was over for longer is only listed when it is asked for.
+const RECENT_SECONDS: i64 = 86_400;
+/// How many of those that an id could mean are named.
+const NAMED: i64 = 5;
+
+#[derive(Debug, Clone, Default)]
+pub struct JobQuery {
+    pub statuses: Vec<JobStatus>,
+    pub engine: Option<String>,
+    pub name: Option<String>,
+    pub waiting: bool,
+    pub all: bool,
+    pub limit: Option<u32>,
+    pub before: Option<String>,
+}
+
+/// What is asked of a job beyond its container.
+pub(super) struct AskedJob {
+    pub(super) ask: JobAsk,
+    /// The job that it continues.
+    pub(super) origin_id: Option<Uuid>,
+}
+
+impl Service {
+    /// Records the intent and returns; the reconciler makes it real.
+    pub async fn exec(&self, request: ExecRequest, caller: &Caller) -> Result<JobView, ServiceError> {
+        validate::exec(&request)?;
+        let engine = match &request.engine {
+            Some(name) => self.engines.get(name).map_err(|unknown| {
+                let fix = format!("use one of: {}; or leave it out", unknown.known.join(", "));
+                ServiceError::invalid(unknown.to_string(), fix)
+            })?,
+            None => self.engines.guess(&request.command),
+        };
+        let (command, session) = match &request.engine {
+            Some(_) => {
+                let fresh = self.entropy.uuid();
+                let made = engine.start(&request.command, request.session.as_deref(), &fresh);
+                (made.command, made.session)
+            }
+            None => {
+                let session = request.session.or_else(|| engine.session_in(&request.command));
+                (request.command, session)
+            }
+        };
+        let ask = JobAsk {
+            engine: Some(engine.name.clone()),
+            agent_session: session,
+            terminal: request.terminal,
+            stdin: request.stdin,
+            timeout_seconds: request.timeout_seconds,
+            waiting_codes: engine.waiting_codes.clone(),
+            activity: engine.activity.clone(),
+        };
+        let run = RunRequest {
+            provider: request.provider,
+            image: request.image,
+            name: request.name,
+            command,
+            env: request.env,
+            workdir: request.workdir,
+            labels: request.labels,
+            resources: request.resources,
+            task_id: None,
+            task_title: None,
+            idle_timeout_seconds: None,
+            keep: request.keep,
+            tmux_session: None,
+            user: None,
+            network: None,
+            volumes: Vec::new(),
+            secrets: request.secrets,
+        };
+        let container = self.intend(run, Some(AskedJob { ask, origin_id: None }), caller).await?;
+        self.shown(job_id(&container)).await
+    }
+
+    /// The row that goes with the intent of its container.
+    pub(super) fn new_job(
+        &self,
+        container: &ContainerId,
+        request: &RunRequest,
+        asked: Option<&AskedJob>,
+        caller: &Caller,
+    ) -> NewJob {
+        let ask = asked.map(|asked| &asked.ask);
+        let engine = ask.and_then(|ask| ask.engine.clone());
+        NewJob {
+            id: job_id(container),
+            name: request.name.clone(),
+            engine: engine.unwrap_or_else(|| self.engines.guess(&request.command).name.clone()),
+            origin_id: asked.and_then(|asked| asked.origin_id),
+            agent_session: ask.and_then(|ask| ask.agent_session.clone()),
+            timeout_seconds: ask.and_then(|ask| ask.timeout_seconds).and_then(|s| i64::try_from(s).ok()),
+            interactive: ask.is_some_and(|ask| ask.stdin || ask.terminal.is_some()),
+            created_by: caller.subject.clone(),
+        }
+    }
+
+    /// One job, by its id, a unique prefix of it, its container's id, or its name.
+    pub async fn job(&self, given: &str) -> Result<JobView, ServiceError> {
+        let id = self.resolve_job(given).await?;
+        self.shown(id).await
+    }
+
+    pub async fn jobs(&self, query: JobQuery) -> Result<JobList, ServiceError> {
+        let before = match &query.before {
+            Some(id) => {
+                let known = Uuid::parse_str(id).map_err(|_| no_such_page(id))?;
+                let found = self.store.job(known).await?.ok_or_else(|| no_such_page(id))?;
+                Some((found.created_at, found.id))
+            }
+            None => None,
+        };
+        let now = self.clock.now();
+        let limit = query.limit.unwrap_or(PAGE);
+        if !(1..=LARGEST_PAGE).contains(&limit) {
+            return Err(ServiceError::invalid(
+                format!("a limit of {limit} is out of range"),
+                format!("give from 1 to {LARGEST_PAGE}"),
+            ));
+        }
+        let recent = !query.all && query.statuses.is_empty() && query.name.is_none();
+        let filter = ShownFilter {
+            statuses: query.statuses,
+            engine: query.engine,
+            name: query.name,
+            activity: query.waiting.then_some(JobActivity::Waiting),
+            over_since: recent.then(|| plus_seconds(now, -RECENT_SECONDS)),
+            id: None,
+            before,
+            // One more, to know whether there are more.
+            limit: Some(i64::from(limit) + 1),
+        };
+        let mut found = self.store.jobs_shown(&filter).await?;
+        let more = found.len() > limit as usize;
+        found.truncate(limit as usize);
+        let next = found.last().filter(|_| more).map(|shown| shown.job.id);
+        let jobs = found.into_iter().map(|shown| self.job_view(shown, now)).collect();
+        Ok(JobList { jobs, next, totals: self.job_totals().await? })
+    }
+
+    async fn job_totals(&self) -> Result<JobTotals, ServiceError> {
+        let mut totals = JobTotals::default();
+        for count in self.store.job_counts().await? {
+            totals.total += count.jobs;
+            totals.waiting += count.waiting;
+            totals.open += if count.status.is_over() { 0 } else { count.jobs };
+            totals.by_status.insert(count.status.to_string(), count.jobs);
+        }
+        Ok(totals)
+    }
+
+    pub(super) async fn shown(&self, id: Uuid) -> Result<JobView, ServiceError> {
+        let filter = ShownFilter { id: Some(id), limit: Some(1), ..ShownFilter::default() };
+        let found = self.store.jobs_shown(&filter).await?.pop();
+        Ok(self.job_view(found.ok_or_else(|| no_job(&id.to_string()))?, self.clock.now()))
+    }
+
+    /// What somebody meant by `given`. An exact name is taken before a prefix; of equal names the one that is not
+    /// over is meant, if there is one such.
+    pub(super) async fn resolve_job(&self, given: &str) -> Result<Uuid, ServiceError> {
+        if given.len() == 36
+            && let Ok(id) = Uuid::parse_str(given)
+        {
+            return Ok(id);
+        }
+        if given.starts_with(ContainerId::PREFIX)
+            && let Ok(container) = self.resolve(given).await
+            && let Some(job) = self.store.job_of_container(&container).await?
+        {
+            return Ok(job.id);
+        }
+        let named = ShownFilter { name: Some(given.to_owned()), ..ShownFilter::default() };
+        let named: Vec<_> = self.store.jobs_shown(&named).await?.into_iter().map(|shown| shown.job).collect();
+        let open: Vec<_> = named.iter().filter(|job| !job.status.is_over()).collect();
+        match (open.as_slice(), named.as_slice()) {
+            ([only], _) => return Ok(only.id),
+            (_, [only]) => return Ok(only.id),
+            (_, []) => {}
+            _ => return Err(ambiguous(given, named.iter().map(|job| job.id))),
+        }
+        let plausible =
+            (2..36).contains(&given.len()) && given.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+        if !plausible {
+            return Err(no_job(given));
+        }
+        let prefix = Some(given.to_ascii_lowercase());
+        let filter = parhelia_store::JobFilter { prefix, limit: Some(NAMED), ..Default::default() };
+        let found = self.store.jobs(&filter).await?;
+        match found.as_slice() {
+            [] => Err(no_job(given)),
+            [only] => Ok(only.id),
+            several => Err(ambiguous(given, several.iter().map(|job| job.id))),
+        }
+    }
+
+    pub(super) fn job_view(&self, shown: ShownJob, now: Timestamp) -> JobView {
+        let ShownJob { mut job, state, command, provider, termination_reason, exit_code, receipts } = shown;
+        let here = self.providers.get(&provider).filter(|_| job.cleaned_at.is_none());
+        let directory = here.and_then(|handle| handle.provider.job_directory(&job.container_id));
+        job.exit_code = job.exit_code.or(exit_code);
+        JobView {
+            age: seconds_between(job.created_at, now).max(0.0) as i64,
+            directory: directory.map(|path| path.display().to_string()),
+            job,
+            state,
+            command,
+            provider,
+            termination_reason,
+            receipts,
+        }
+    }
+}
+
+fn ambiguous(given: &str, ids: impl Iterator<Item = Uuid>) -> ServiceError {
+    let matches = ids.take(NAMED as usize).map(|id| id.to_string()).collect();
+    ServiceError::Ambiguous { given: given.chars().take(64).collect(), matches }
+}
+
+pub(super) fn no_job(given: &str) -> ServiceError {
+    ServiceError::NotFound {
+        what: "job",
+        id: given.chars().take(64).collect(),
+        fix: "'parhelia jobs --all' lists every job; a unique prefix of an id is enough, so is its name",
+    }
+}
+
+fn no_such_page(before: &str) -> ServiceError {
+    let shown: String = before.chars().take(64).collect();
+    ServiceError::invalid(
+        format!("before: there is no job '{shown}'"),
+        "give the 'next' of the page before, as it was answered",
+    )
+}
