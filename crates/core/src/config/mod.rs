@@ -6,10 +6,13 @@ mod check;
 pub mod keys;
 mod layers;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::alert::Alert;
 use crate::cost::{Price, Prices};
+use crate::engine::{EngineConfig, Engines};
 use crate::liveness::Ladder;
 use crate::word_enum;
 
@@ -23,6 +26,9 @@ pub struct Config {
     pub health: HealthConfig,
     pub process: Process,
     pub docker: Docker,
+    pub jobs: Jobs,
+    /// How the commands of agents are made, by the engine's name. The built-in ones need not stand here.
+    pub engines: BTreeMap<String, EngineConfig>,
     pub retention: Retention,
     pub monitor_log: MonitorLog,
     /// Webhooks, and the events that each is told of.
@@ -170,6 +176,19 @@ pub struct Process {
 impl Default for Process {
     fn default() -> Self {
         Self { output_rotate_bytes: 64 << 20 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Jobs {
+    /// How long the directory of a job, with its output, is kept after its end.
+    pub keep_days: u64,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self { keep_days: 7 }
     }
 }
 
@@ -351,6 +370,10 @@ impl Config {
             dead_seconds: self.health.dead_after_seconds as f64,
             resumption_seconds: self.health.resumption_window_seconds as f64,
         }
+    }
+
+    pub fn engines(&self) -> Engines {
+        Engines::new(&self.engines)
     }
 
     pub fn price_table(&self) -> Prices {
