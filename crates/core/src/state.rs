@@ -113,6 +113,8 @@ word_enum!(
         Crash = "crash",
         Oom = "oom",
         IdleTimeout = "idle_timeout",
+        /// It ran for longer than it may.
+        Timeout = "timeout",
         /// Somebody asked for it.
         Manual = "manual",
         /// The provider no longer has it, and we did not ask for that.

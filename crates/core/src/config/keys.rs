@@ -116,6 +116,7 @@ pub const ALL: &[Key] = &[
     ),
     int("health.future_tolerance_seconds", 0, 86_400, "a heartbeat from further in the future is refused"),
     int("process.output_rotate_bytes", 65_536, 1 << 40, "a job's output is rotated at this size"),
+    int("jobs.check_seconds", 1, 3600, "how often the sentinels of all jobs are looked at"),
     int("jobs.keep_days", 1, 3650, "how long a job's directory and output are kept after its end"),
     key("docker.enabled", Kind::Switch, "whether Docker is a provider"),
     key("docker.host", Kind::Text, "where the engine is"),

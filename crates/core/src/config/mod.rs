@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::alert::Alert;
 use crate::cost::{Price, Prices};
 use crate::engine::{EngineConfig, Engines};
+use crate::job::classify::Rules;
 use crate::liveness::Ladder;
 use crate::word_enum;
 
@@ -25,8 +26,8 @@ pub struct Config {
     pub reconciler: Reconciler,
     pub health: HealthConfig,
     pub process: Process,
-    pub docker: Docker,
     pub jobs: Jobs,
+    pub docker: Docker,
     /// How the commands of agents are made, by the engine's name. The built-in ones need not stand here.
     pub engines: BTreeMap<String, EngineConfig>,
     pub retention: Retention,
@@ -184,11 +185,13 @@ impl Default for Process {
 pub struct Jobs {
     /// How long the directory of a job, with its output, is kept after its end.
     pub keep_days: u64,
+    /// How often the files of all jobs are looked at, besides every hint that something has changed.
+    pub check_seconds: u64,
 }
 
 impl Default for Jobs {
     fn default() -> Self {
-        Self { keep_days: 7 }
+        Self { check_seconds: 60, keep_days: 7 }
     }
 }
 
@@ -362,6 +365,16 @@ impl Default for MonitorLog {
 }
 
 impl Config {
+    /// When a job is stale or dead: at the same ages as a container is degraded or dead.
+    pub fn job_rules(&self) -> Rules {
+        Rules {
+            stale_seconds: self.health.degraded_after_seconds as f64,
+            dead_seconds: self.health.dead_after_seconds as f64,
+            future_seconds: self.health.future_tolerance_seconds as f64,
+            watch_seconds: self.health.resumption_window_seconds as f64,
+        }
+    }
+
     /// The ladder of the health loop. `unhealthy` begins at the seed's stale threshold.
     pub fn ladder(&self) -> Ladder {
         Ladder {

@@ -2,6 +2,8 @@
 //! files that the supervisor writes (seed 001); its container has the rest.
 
 pub mod api;
+pub mod classify;
+pub mod recovery;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

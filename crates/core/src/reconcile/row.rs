@@ -256,7 +256,10 @@ pub(super) fn exited(
     // It had already ended when somebody asked for its end: then that was not the reason.
     let asked = row.desired == Desired::Terminated && row.desired_at.is_none_or(|at| at <= ended_at);
     let reason = row.desired_reason.filter(|_| asked).unwrap_or(exit.reason);
-    let halted = matches!(reason, TerminationReason::Manual | TerminationReason::IdleTimeout);
+    let halted = matches!(
+        reason,
+        TerminationReason::Manual | TerminationReason::IdleTimeout | TerminationReason::Timeout
+    );
     next.state = match row.state {
         ContainerState::Stopped => ContainerState::Terminated,
         _ if halted => ContainerState::Stopped,

@@ -140,6 +140,7 @@ fn meaning(reason: Option<TerminationReason>) -> &'static str {
         Some(Crash) => "A signal that was not ours ended it.",
         Some(Oom) => "It took more memory than it may.",
         Some(IdleTimeout) => "It neither gave output nor used the CPU for its idle timeout.",
+        Some(Timeout) => "It ran for longer than its timeout.",
         Some(Manual) => "Somebody asked for it.",
         Some(External) => "Its provider no longer has it, and nobody here asked for that.",
         Some(SupervisorLost) => "Its supervisor died, and what it left was swept away.",

@@ -349,7 +349,7 @@ fn has_started(dir: &JobDir) -> Option<bool> {
     if exists(&dir.result()).unwrap_or(false) {
         return Some(true);
     }
-    sentinel.map(|sentinel| sentinel.status != "starting")
+    sentinel.map(|sentinel| sentinel.command_started())
 }
 
 fn never_started(dir: &JobDir, job: Uuid, status: io::Result<std::process::ExitStatus>) -> CreateError {

@@ -140,20 +140,36 @@ pub const fn default_rotate_bytes() -> u64 {
 #[serde(rename_all = "camelCase")]
 pub struct Sentinel {
     pub job_id: Uuid,
-    /// `starting`, `running` or `stopping`.
+    /// `running`, `waiting` (it needs a person) or `processing` (being started, being ended). Older supervisors
+    /// wrote `starting` and `stopping`.
     pub status: String,
     #[serde(with = "text_time")]
     pub last_heartbeat: Timestamp,
     pub workspace_path: String,
+    /// The agent's own session: given with the job, or found in its output.
     pub session_id: Option<String>,
     pub agent_engine: String,
     #[serde(with = "text_time")]
     pub started_at: Timestamp,
     #[serde(default)]
     pub progress_percent: Option<f64>,
-    /// When it last gave output, used CPU or reported progress.
+    /// When it last gave output, used CPU or reported progress. Absent until its command has been started.
     #[serde(default, with = "optional_text_time")]
     pub last_progress: Option<Timestamp>,
+    /// What it needs a person for; only while it is `waiting`.
+    #[serde(default)]
+    pub waiting_reason: Option<String>,
+}
+
+impl Sentinel {
+    /// False while the command is about to be started.
+    pub fn command_started(&self) -> bool {
+        match self.status.as_str() {
+            "starting" => false,
+            "processing" => self.last_progress.is_some(),
+            _ => true,
+        }
+    }
 }
 
 /// `result.json`: the durable record of the end.
@@ -175,6 +191,19 @@ pub struct JobResult {
     /// Where the output ends, in the offsets that readers use.
     pub output_bytes: u64,
     pub lost_bytes: u64,
+    /// Its exit code says that it needs a person.
+    #[serde(default)]
+    pub waiting: bool,
+    #[serde(default)]
+    pub waiting_reason: Option<String>,
+    /// The agent's own session, as in the sentinel.
+    #[serde(default)]
+    pub session_id: Option<String>,
+    /// How often the sentinel was written, and how often that failed.
+    #[serde(default)]
+    pub sentinel_writes: u64,
+    #[serde(default)]
+    pub sentinel_failures: u64,
 }
 
 impl JobResult {
@@ -348,6 +377,7 @@ mod tests {
             started_at: at,
             progress_percent: None,
             last_progress: None,
+            waiting_reason: None,
         };
         let json = serde_json::to_value(&sentinel).unwrap();
         let mut names: Vec<_> = json.as_object().unwrap().keys().cloned().collect();
@@ -363,6 +393,7 @@ mod tests {
                 "sessionId",
                 "startedAt",
                 "status",
+                "waitingReason",
                 "workspacePath"
             ]
         );

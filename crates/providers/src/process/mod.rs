@@ -5,13 +5,15 @@
 //! It refuses to guess: a lock that this kernel did not keep, a directory that cannot be read, or a file
 //! system shared with others gives `Phase::Unknown` or an error, never an end.
 
+pub mod attach;
 pub(crate) mod control;
 mod create;
 mod evidence;
 pub mod host;
 pub mod jobdir;
+pub mod jobs;
 pub mod lock;
-mod logs;
+pub(crate) mod logs;
 pub(crate) mod observe;
 pub(crate) mod procs;
 mod remove;
@@ -31,6 +33,7 @@ use uuid::Uuid;
 
 use self::host::Host;
 use self::jobdir::{JobDir, job_id, jobs_dir};
+use self::jobs::JobFiles;
 use self::observe::Known;
 use self::stop::Stopped;
 use self::watch::Watches;
@@ -247,6 +250,10 @@ impl Provider for ProcessProvider {
     async fn remove(&self, sandbox: &SandboxRef) -> Result<(), ProviderError> {
         let job = job_of(sandbox)?;
         blocking(&self.inner, ProviderError::Unreachable, move |inner| remove::remove(inner, job)).await
+    }
+
+    fn job_files(&self) -> Option<JobFiles> {
+        Some(JobFiles::new(self.inner.clone()))
     }
 
     fn take_quarantined(&self) -> Vec<String> {

@@ -21,6 +21,8 @@ const KEPT_SAMPLES: usize = 120;
 const SERVER_WAIT: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_secs(10);
 const IDLE_GRACE_SECONDS: u64 = 10;
+/// However often it is poked.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Beats, and watches for idleness, until the process ends.
 pub(super) fn keep(shared: &Shared) {
@@ -34,6 +36,7 @@ pub(super) fn keep(shared: &Shared) {
     let idle_after = shared.spec.sandbox.idle_timeout_seconds.map(Duration::from_secs);
     let look = idle_after.map_or(LOOK, |idle| (idle / 4).clamp(Duration::from_millis(250), LOOK));
     let mut beat_at = Duration::ZERO;
+    let mut beaten_at = Duration::ZERO;
     loop {
         meter.look(shared);
         let now = shared.clock.monotonic();
@@ -45,10 +48,11 @@ pub(super) fn keep(shared: &Shared) {
             outbox.add(now, meter.sample(shared));
             outbox.send(now);
             beat_at = now + shared.heartbeat_interval();
+            beaten_at = now;
         }
         let until_beat = beat_at.saturating_sub(shared.clock.monotonic());
         if shared.beats.wait(until_beat.min(look)) {
-            beat_at = Duration::ZERO;
+            beat_at = beaten_at + LEAST_PAUSE;
         }
     }
 }

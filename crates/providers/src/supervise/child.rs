@@ -1,10 +1,10 @@
-//! Starts the command: its own session and group, dead when its supervisor dies, one pipe for its output,
-//! and an environment that says which job it belongs to.
+//! Starts the command: its own session and group, dead when its supervisor dies, its streams, and an environment
+//! that says which job it belongs to.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,8 +13,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
 
+use super::streams::Ends;
 use super::{JOB_VARIABLE, Shared};
 use crate::process::procs::Handle;
+
+/// What a terminal of ours is when nobody said: the commonest kind.
+const DEFAULT_TERM: &str = "xterm-256color";
 
 /// Why there is no process, as shells number it and in words.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,7 +28,7 @@ pub(super) struct StartFailure {
 }
 
 /// Must be called from the main thread: the parent-death signal follows the thread that forked.
-pub(super) fn spawn(shared: &Shared, output: OwnedFd) -> Result<Handle, StartFailure> {
+pub(super) fn spawn(shared: &Shared, ends: Ends) -> Result<Handle, StartFailure> {
     let sandbox = &shared.spec.sandbox;
     let Some((program, arguments)) = sandbox.command.split_first() else {
         return Err(StartFailure { exit_code: 126, message: "the command is empty; give one".into() });
@@ -33,7 +37,6 @@ pub(super) fn spawn(shared: &Shared, output: OwnedFd) -> Result<Handle, StartFai
         exit_code: 126,
         message: format!("cannot start '{program}': {error}; raise the limit of open files (ulimit -n)"),
     };
-    let errors = output.try_clone().map_err(too_many_files)?;
     // Its end of file tells a fork that its parent is already gone. Kept open until this process ends.
     let (parent_alive, parent_holds) =
         pipe_with(PipeFlags::CLOEXEC).map_err(|error| too_many_files(error.into()))?;
@@ -44,27 +47,42 @@ pub(super) fn spawn(shared: &Shared, output: OwnedFd) -> Result<Handle, StartFai
         .current_dir(&shared.workdir)
         .env_clear()
         .envs(environment(shared))
-        .stdin(Stdio::null())
-        .stdout(Stdio::from(output))
-        .stderr(Stdio::from(errors));
-    die_with_parent(&mut command, parent_alive.as_raw_fd(), parent_holds.as_raw_fd());
+        .stdin(Stdio::from(ends.stdin))
+        .stdout(Stdio::from(ends.stdout))
+        .stderr(Stdio::from(ends.stderr));
+    if ends.is_terminal && !sandbox.env.contains_key("TERM") {
+        command.env("TERM", DEFAULT_TERM);
+    }
+    let link = ParentLink { alive: parent_alive.as_raw_fd(), holds: parent_holds.as_raw_fd() };
+    set_up_fork(&mut command, link, ends.is_terminal);
     let child = command.spawn().map_err(|error| explain(program, &shared.workdir, &error))?;
     std::mem::forget(parent_holds);
     Ok(Handle::from_child(&child))
 }
 
-/// A new session, and SIGKILL when the parent dies, even if it died before that could be arranged.
+/// The two ends of the pipe that tells a fork of its parent's death.
+#[derive(Debug, Clone, Copy)]
+struct ParentLink {
+    alive: RawFd,
+    holds: RawFd,
+}
+
+/// A new session, its terminal if it has one, and SIGKILL when the parent dies, even if it died before that could be
+/// arranged.
 #[allow(unsafe_code, reason = "the parent-death signal can only be set between fork and exec")]
-fn die_with_parent(command: &mut Command, parent_alive: RawFd, parent_holds: RawFd) {
+fn set_up_fork(command: &mut Command, parent: ParentLink, is_terminal: bool) {
     // SAFETY: between fork and exec the closure makes plain system calls only: it neither allocates nor
     // takes a lock. Both descriptors are open in the parent until `spawn` returns, so they are valid in the
-    // fork; closing the fork's copy of `parent_holds` is right because nothing else there owns it.
+    // fork; closing the fork's copy of `parent.holds` is right because nothing else there owns it.
     unsafe {
         command.pre_exec(move || {
             rustix::process::setsid()?;
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            rustix::io::close(parent_holds);
-            let alive = BorrowedFd::borrow_raw(parent_alive);
+            rustix::io::close(parent.holds);
+            if is_terminal {
+                rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+            }
+            let alive = BorrowedFd::borrow_raw(parent.alive);
             let mut watched = [PollFd::new(&alive, PollFlags::IN)];
             poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
             if watched[0].revents().contains(PollFlags::HUP) {

@@ -1,18 +1,19 @@
 //! `ctl.sock`, protocol v1: one JSON object per line. A connection is greeted, may ask for a stop, a
-//! heartbeat or a sign of life, and learns of the supervisor's end by its end of file. One thread serves
+//! heartbeat or a sign of life, may become an attachment (`attach`), and learns of the supervisor's end by its end of file. One thread serves
 //! all of them without blocking; whatever is too long, too many or nonsense costs that connection only.
 
 use std::fs::DirBuilder;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 
 use parhelia_core::state::TerminationReason;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Shared, locked, log};
+use super::{Shared, attach, locked, log};
 
 const CLIENTS_MAX: usize = 64;
 const LINE_MAX_BYTES: usize = 64 * 1024;
@@ -25,6 +26,8 @@ struct Request {
     grace_seconds: Option<u64>,
     reason: Option<String>,
     percent: Option<f64>,
+    #[serde(flatten)]
+    attach: attach::Ask,
 }
 
 /// Without a socket the job still runs: `.stop` is looked at in any case.
@@ -60,7 +63,7 @@ struct Client {
     kept: Vec<u8>,
 }
 
-pub(super) fn serve(listener: &UnixListener, shared: &Shared) {
+pub(super) fn serve(listener: &UnixListener, shared: &Arc<Shared>) {
     let mut clients: Vec<Client> = Vec::new();
     loop {
         let ready: Vec<bool> = {
@@ -73,7 +76,7 @@ pub(super) fn serve(listener: &UnixListener, shared: &Shared) {
         };
         let mut ready_clients = ready.iter().skip(1);
         clients.retain_mut(|client| match ready_clients.next() {
-            Some(true) => client.answer(shared).is_ok(),
+            Some(true) => matches!(client.answer(shared), Ok(Stays::Here)),
             _ => true,
         });
         if ready.first() == Some(&true) {
@@ -108,27 +111,45 @@ fn accept(listener: &UnixListener, shared: &Shared, clients: &mut Vec<Client>) {
     }
 }
 
+/// Whose connection it is after an answer.
+enum Stays {
+    Here,
+    /// It is attached now, and another thread's.
+    Elsewhere,
+}
+
 impl Client {
     /// An error closes the connection.
-    fn answer(&mut self, shared: &Shared) -> io::Result<()> {
+    fn answer(&mut self, shared: &Arc<Shared>) -> io::Result<Stays> {
         let mut chunk = [0; 4096];
         match self.stream.read(&mut chunk) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(got) => self.kept.extend_from_slice(&chunk[..got]),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                return Ok(());
+                return Ok(Stays::Here);
             }
             Err(error) => return Err(error),
         }
         while let Some(end) = self.kept.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.kept.drain(..=end).collect();
             let request: Request = serde_json::from_slice(&line).map_err(io::Error::other)?;
+            if request.op == "attach" {
+                // What follows the line is not lines any more.
+                let kept = std::mem::take(&mut self.kept);
+                match attach::begin(shared, &self.stream, kept, &request.attach) {
+                    Ok(()) => return Ok(Stays::Elsewhere),
+                    Err(why) => {
+                        self.say(&json!({"error": why}))?;
+                        return Err(io::Error::other(why));
+                    }
+                }
+            }
             self.say(&obey(request, shared))?;
         }
         if self.kept.len() > LINE_MAX_BYTES {
             return Err(io::Error::other("the line has no end"));
         }
-        Ok(())
+        Ok(Stays::Here)
     }
 
     /// A client that does not read its answers is let go.
@@ -155,12 +176,13 @@ fn obey(request: Request, shared: &Shared) -> Value {
         "progress" => {
             *locked(&shared.progress_percent) = request.percent.map(|percent| percent.clamp(0.0, 100.0));
             shared.note_progress();
+            shared.note_answer();
             shared.sentinel.poke();
             json!({"ok": true})
         }
         other => {
             let shown: String = other.chars().take(60).collect();
-            json!({"error": format!("'{shown}' is not known here; use one of: stop, ping, beat, progress")})
+            json!({"error": format!("'{shown}' is not known here; use one of: stop, ping, beat, progress, attach")})
         }
     }
 }

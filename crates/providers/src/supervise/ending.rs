@@ -50,6 +50,9 @@ pub(super) fn wait(shared: &Shared, command: Handle) -> Result<End, String> {
     let mut asked_while_running: Option<StopAsked> = None;
     let mut stop_file = StopFile::default();
     let mut signal_obeyed = false;
+    let timeout_seconds = shared.spec.sandbox.job.as_ref().and_then(|ask| ask.timeout_seconds);
+    let began = shared.clock.monotonic();
+    let mut times_out_at = timeout_seconds.map(|seconds| began.saturating_add(Duration::from_secs(seconds)));
     loop {
         let none_left = reap(shared, command, &mut status);
         if let Some(status) = status
@@ -66,8 +69,15 @@ pub(super) fn wait(shared: &Shared, command: Handle) -> Result<End, String> {
             shared.ask_stop(grace, TerminationReason::Manual, message);
         }
         stop_file.look(shared);
+        deliver(shared, status.is_none().then_some(command));
 
         let now = shared.clock.monotonic();
+        if status.is_none() && times_out_at.is_some_and(|at| at <= now) {
+            times_out_at = None;
+            let message =
+                format!("it ran for longer than its timeout of {} s", timeout_seconds.unwrap_or_default());
+            shared.ask_stop(DEFAULT_GRACE_SECONDS, TerminationReason::Timeout, message);
+        }
         let asked = locked(&shared.stop).clone();
         if let Some(asked) = asked {
             match stopping.as_mut() {
@@ -82,7 +92,7 @@ pub(super) fn wait(shared: &Shared, command: Handle) -> Result<End, String> {
         }
 
         let pause = match stopping.as_mut() {
-            None => LOOK,
+            None => times_out_at.map_or(LOOK, |at| LOOK.min(at.saturating_sub(now))),
             Some(stopping) if now < stopping.kill_at => LOOK_WHILE_STOPPING.min(stopping.kill_at - now),
             Some(stopping) => {
                 kill_all(status.is_none().then_some(command), stopping.kill_rounds);
@@ -132,10 +142,22 @@ fn reap(shared: &Shared, command: Handle, status: &mut Option<WaitStatus>) -> bo
     }
 }
 
+/// Signals that somebody attached sends: to whom the terminal's keys would reach, else to the command's group.
+fn deliver(shared: &Shared, command: Option<Handle>) {
+    let signals = std::mem::take(&mut *locked(&shared.signals));
+    for signal in signals {
+        let to_foreground = shared.streams.signal_foreground(signal, &descendants());
+        if let (None, Some(command)) = (to_foreground, command) {
+            // While the command is unreaped its group's number cannot be anybody else's.
+            let _ = kill_process_group(command, signal);
+        }
+    }
+}
+
 /// SIGTERM to everything, once each: many programs take a second one as an order to drop their work.
 fn begin(shared: &Shared, command: Option<Handle>, kill_at: Duration) -> Stopping {
     shared.ending.store(true, Ordering::SeqCst);
-    shared.sentinel.set_status(shared, "stopping");
+    shared.sentinel.command_ending(shared);
     let command_group = command.map(Handle::as_raw_pid);
     if let Some(command) = command {
         // While the command is unreaped its group's number cannot be anybody else's.

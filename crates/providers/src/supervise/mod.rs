@@ -5,6 +5,8 @@
 //! keeps no runtime, stores no process number, and treats every failed write but the first ones as
 //! something to log: a full disk ends no job.
 
+mod activity;
+mod attach;
 mod beat;
 mod child;
 mod control;
@@ -12,8 +14,10 @@ mod ending;
 mod inside;
 mod output;
 mod result;
+mod said;
 mod sentinel;
 mod signals;
+mod streams;
 mod usage;
 
 use std::fs::File;
@@ -26,8 +30,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use parhelia_core::job::Sign;
 use parhelia_core::state::TerminationReason;
 use parhelia_core::time::Clock;
+use rustix::process::Signal;
 
 use crate::clock::SystemClock;
 use crate::process::jobdir::{JobDir, JobSpec, read_json};
@@ -81,7 +87,9 @@ fn own(dir: JobDir, place: Place) -> Result<i32, String> {
     let spec = read_json::<JobSpec>(&dir.spec())
         .map_err(|error| error.to_string())?
         .ok_or_else(|| format!("{} is not there; nothing to run", dir.spec().display()))?;
-    let shared = Arc::new(Shared::new(dir, spec, place)?);
+    let (streams, ends) = streams::open(spec.sandbox.job.as_ref())
+        .map_err(|error| format!("the command's streams could not be made: {error}; not starting"))?;
+    let shared = Arc::new(Shared::new(dir, spec, place, streams)?);
 
     // Order matters: without a sentinel, a result and a lock the job is proven never to have started.
     let reserve = result::reserve(&shared.dir)?;
@@ -89,14 +97,14 @@ fn own(dir: JobDir, place: Place) -> Result<i32, String> {
         format!("{} could not be written: {error}; not starting", shared.dir.sentinel().display())
     })?;
     let oom_kills_before = usage::oom_kills();
-    let (pump, input) = match start_threads(&shared) {
-        Ok(started) => started,
+    let pump = match start_threads(&shared) {
+        Ok(pump) => pump,
         Err(message) => {
             shared.sentinel.remove(&shared);
             return Err(format!("{message}; not starting"));
         }
     };
-    let command = match child::spawn(&shared, input) {
+    let command = match child::spawn(&shared, ends) {
         Ok(command) => command,
         Err(failure) => {
             let code = i32::try_from(failure.exit_code).unwrap_or(126);
@@ -107,7 +115,7 @@ fn own(dir: JobDir, place: Place) -> Result<i32, String> {
                 .map(|()| code);
         }
     };
-    shared.sentinel.set_status(&shared, "running");
+    shared.sentinel.command_started(&shared);
 
     let mut end = ending::wait(&shared, command)?;
     shared.output.finish();
@@ -130,10 +138,8 @@ fn own(dir: JobDir, place: Place) -> Result<i32, String> {
 
 type Pump = std::thread::JoinHandle<(u64, u64)>;
 
-/// Everything that must work before the command may start. Returns the writing end for its output.
-fn start_threads(shared: &Arc<Shared>) -> Result<(Pump, OwnedFd), String> {
-    let (output, input) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-        .map_err(|error| format!("no pipe could be made for the output: {error}"))?;
+/// Everything that must work before the command may start.
+fn start_threads(shared: &Arc<Shared>) -> Result<Pump, String> {
     let of = |body: fn(&Shared)| {
         let shared = shared.clone();
         move || body(&shared)
@@ -144,11 +150,8 @@ fn start_threads(shared: &Arc<Shared>) -> Result<(Pump, OwnedFd), String> {
     }
     thread("sentinel", of(sentinel::keep))?;
     thread("heartbeat", of(beat::keep))?;
-    let pump = thread("output", {
-        let shared = shared.clone();
-        move || output::pump(&output, &shared)
-    })?;
-    Ok((pump, input))
+    let shared = shared.clone();
+    thread("output", move || output::pump(&shared))
 }
 
 /// The lock comes as standard input, already locked. It is moved away at once, so that nothing that is
@@ -206,7 +209,12 @@ struct Shared {
     place: Place,
     workdir: PathBuf,
     started_at: Timestamp,
+    streams: streams::Streams,
     output: output::Output,
+    activity: activity::Activity,
+    attached: attach::Attached,
+    /// To be delivered by the main thread, each once.
+    signals: Mutex<Vec<Signal>>,
     sentinel: sentinel::SentinelFile,
     beats: Poke,
     /// Monotonic milliseconds of the last sign that the work gets on.
@@ -230,7 +238,7 @@ struct StopAsked {
 }
 
 impl Shared {
-    fn new(dir: JobDir, spec: JobSpec, place: Place) -> Result<Self, String> {
+    fn new(dir: JobDir, spec: JobSpec, place: Place, streams: streams::Streams) -> Result<Self, String> {
         let clock = SystemClock::new();
         let started_at = clock.now();
         let workdir = spec.sandbox.workdir.as_ref().map_or_else(|| dir.path().to_owned(), PathBuf::from);
@@ -243,7 +251,13 @@ impl Shared {
             clock,
             workdir,
             started_at,
+            streams,
             output: output::Output::new(event()?),
+            activity: activity::Activity::new(
+                spec.sandbox.job.as_ref().and_then(|ask| ask.agent_session.clone()),
+            ),
+            attached: attach::Attached::default(),
+            signals: Mutex::default(),
             sentinel: sentinel::SentinelFile::default(),
             beats: Poke::default(),
             progress_at_ms: AtomicU64::new(0),
@@ -260,6 +274,14 @@ impl Shared {
 
     fn heartbeat_interval(&self) -> Duration {
         Duration::from_secs(self.spec.heartbeat_interval_seconds.max(1))
+    }
+
+    /// It gave a sign of getting on, if that is one that counts for this job.
+    fn note_sign(&self, sign: Sign) {
+        let counted = self.spec.sandbox.job.as_ref().map_or(&[][..], |ask| &ask.activity);
+        if counted.is_empty() || counted.contains(&sign) {
+            self.note_progress();
+        }
     }
 
     fn note_progress(&self) {
@@ -286,6 +308,16 @@ impl Shared {
             None => *stop = Some(StopAsked { kill_at, reason, message }),
         }
         drop(stop);
+        self.wake();
+    }
+
+    /// Passes a signal on to the command.
+    fn pass_on(&self, signal: Signal) {
+        let mut signals = locked(&self.signals);
+        if !signals.contains(&signal) {
+            signals.push(signal);
+        }
+        drop(signals);
         self.wake();
     }
 

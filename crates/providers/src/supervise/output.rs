@@ -10,10 +10,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parhelia_core::job::Sign;
 use parhelia_core::time::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_setfl};
 
+use super::said::Scanner;
 use super::{Place, Shared, clear_event, log, poke_event};
 use crate::process::jobdir::JobDir;
 
@@ -56,11 +57,10 @@ impl Output {
 }
 
 /// Reads until the end of the job. Returns where the log ends and how much of it was lost.
-pub(super) fn pump(pipe: &OwnedFd, shared: &Shared) -> (u64, u64) {
+pub(super) fn pump(shared: &Shared) -> (u64, u64) {
     let output = &shared.output;
-    if let Err(error) = fcntl_setfl(pipe, OFlags::NONBLOCK) {
-        log(&format!("the output pipe stays blocking: {error}"));
-    }
+    let pipe = &shared.streams.output;
+    let mut scanner = Scanner::new(shared.activity.session().is_some());
     let mut segments = Segments::new(shared.dir.clone(), shared.spec.output_rotate_bytes);
     segments.to_stdout = shared.place == Place::Container;
     let mut recorder = Recorder::new(segments);
@@ -72,14 +72,17 @@ pub(super) fn pump(pipe: &OwnedFd, shared: &Shared) -> (u64, u64) {
         // A bounded number of reads between two looks at the rest.
         for _ in 0..64 {
             match rustix::io::read(pipe, &mut chunk) {
-                Ok(0) => {
+                // A terminal that nobody has open any more says EIO.
+                Ok(0) | Err(rustix::io::Errno::IO) => {
                     drained = true;
                     break;
                 }
                 Ok(got) => {
                     output.seen_bytes.fetch_add(got as u64, Ordering::Relaxed);
-                    shared.note_progress();
-                    recorder.take(&chunk[..got]);
+                    shared.note_sign(Sign::Output);
+                    let recorded = recorder.take(&chunk[..got]);
+                    shared.attached.tell(&chunk[..recorded]);
+                    shared.note_output(scanner.feed(&chunk[..got]));
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => {
@@ -96,7 +99,7 @@ pub(super) fn pump(pipe: &OwnedFd, shared: &Shared) -> (u64, u64) {
         let now = shared.clock.monotonic();
         if recorder.is_stuck() && now.saturating_sub(retried_at) >= RETRY {
             retried_at = now;
-            recorder.retry();
+            shared.attached.tell(&recorder.retry());
         }
         publish(output, &recorder);
         if drained {
@@ -143,7 +146,8 @@ impl Recorder {
         !self.kept.is_empty() || self.unmarked > 0
     }
 
-    fn take(&mut self, bytes: &[u8]) {
+    /// How many of them are in the log now, or kept for it.
+    fn take(&mut self, bytes: &[u8]) -> usize {
         let rest = if self.is_stuck() { bytes } else { &bytes[self.append(bytes)..] };
         // Once something is lost all that follows is, until the mark is in its place.
         let room = if self.unmarked > 0 { 0 } else { BUFFER_BYTES - self.kept.len() };
@@ -151,9 +155,12 @@ impl Recorder {
         self.kept.extend_from_slice(kept);
         self.unmarked += dropped.len() as u64;
         self.lost += dropped.len() as u64;
+        bytes.len() - dropped.len()
     }
 
-    fn retry(&mut self) {
+    /// The mark of what was lost, if it was put into the log now.
+    fn retry(&mut self) -> Vec<u8> {
+        let mut marked = Vec::new();
         let kept = std::mem::take(&mut self.kept);
         let done = self.append(&kept);
         self.kept = kept;
@@ -166,12 +173,14 @@ impl Recorder {
                 // Whatever is left of the mark is ordinary output by now.
                 self.kept = mark[done..].to_vec();
                 self.unmarked = 0;
+                marked = mark;
             }
         }
         if !self.is_stuck() && self.complained {
             self.complained = false;
             log("output.log can be written again");
         }
+        marked
     }
 
     /// How many bytes reached the log.

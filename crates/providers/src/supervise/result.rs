@@ -61,6 +61,7 @@ pub(super) fn finish(
         match publish(shared, &reserve, &bytes) {
             Ok(()) => {
                 shared.sentinel.remove(shared);
+                super::attach::tell_end(shared, &bytes);
                 return Ok(());
             }
             Err(error) => last = error.to_string(),
@@ -82,6 +83,7 @@ fn publish(shared: &Shared, reserve: &File, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn record(shared: &Shared, ended: Ended, (output_bytes, lost_bytes): (u64, u64)) -> JobResult {
+    let ask = shared.spec.sandbox.job.as_ref();
     let (exit_code, signal, reason, message) = match ended {
         Ended::NotStarted(failure) => {
             (Some(failure.exit_code), None, TerminationReason::StartFailed, Some(failure.message))
@@ -96,6 +98,8 @@ fn record(shared: &Shared, ended: Ended, (output_bytes, lost_bytes): (u64, u64))
             (end.exit_code, signal, end.reason.unwrap_or(natural), end.message)
         }
     };
+    let waiting_code = exit_code.filter(|code| ask.is_some_and(|ask| ask.waiting_codes.contains(code)));
+    let (sentinel_writes, sentinel_failures) = shared.sentinel.written();
     JobResult {
         protocol: PROTOCOL,
         job_id: shared.spec.job_id,
@@ -108,5 +112,11 @@ fn record(shared: &Shared, ended: Ended, (output_bytes, lost_bytes): (u64, u64))
         ended_at: shared.clock.now().max(shared.started_at),
         output_bytes,
         lost_bytes,
+        waiting: waiting_code.is_some(),
+        waiting_reason: waiting_code
+            .map(|code| shared.activity.last_reason().unwrap_or_else(|| format!("exited with code {code}"))),
+        session_id: shared.activity.session(),
+        sentinel_writes,
+        sentinel_failures,
     }
 }

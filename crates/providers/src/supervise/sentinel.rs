@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Mutex;
 
+use parhelia_core::job::JobActivity;
 use parhelia_core::time::Clock;
 
 use super::{Poke, Shared, locked, log};
@@ -17,7 +18,12 @@ pub(super) struct SentinelFile {
 
 #[derive(Debug, Default)]
 struct State {
-    status: &'static str,
+    /// The command has been started and is not being ended.
+    running: bool,
+    /// The command has been started.
+    started: bool,
+    writes: u64,
+    failures: u64,
     /// After the result only its removal may happen.
     closed: bool,
     failing: bool,
@@ -27,13 +33,31 @@ impl SentinelFile {
     /// Before the command starts, and durable: without it the job counts as never started.
     pub(super) fn write_first(&self, shared: &Shared) -> io::Result<()> {
         let mut state = locked(&self.state);
-        state.status = "starting";
-        write_json(&shared.dir.sentinel(), &content(shared, state.status), Durability::Synced)
+        state.writes += 1;
+        write_json(&shared.dir.sentinel(), &content(shared, &state), Durability::Synced)
     }
 
-    pub(super) fn set_status(&self, shared: &Shared, status: &'static str) {
-        locked(&self.state).status = status;
+    pub(super) fn command_started(&self, shared: &Shared) {
+        let mut state = locked(&self.state);
+        (state.started, state.running) = (true, true);
+        drop(state);
         self.write(shared);
+    }
+
+    pub(super) fn command_ending(&self, shared: &Shared) {
+        locked(&self.state).running = false;
+        self.write(shared);
+    }
+
+    /// One of the seed's words, and what it waits for.
+    pub(super) fn status(&self, shared: &Shared) -> (JobActivity, Option<String>) {
+        status(locked(&self.state).running, shared)
+    }
+
+    /// (how often it was written, how often that failed)
+    pub(super) fn written(&self) -> (u64, u64) {
+        let state = locked(&self.state);
+        (state.writes, state.failures)
     }
 
     /// Has the thread write it soon.
@@ -47,7 +71,10 @@ impl SentinelFile {
             return;
         }
         let path = shared.dir.sentinel();
-        match write_json(&path, &content(shared, state.status), Durability::Atomic) {
+        let written = write_json(&path, &content(shared, &state), Durability::Atomic);
+        state.writes += 1;
+        state.failures += u64::from(written.is_err());
+        match written {
             Ok(()) if state.failing => {
                 state.failing = false;
                 log("the sentinel can be written again");
@@ -81,25 +108,37 @@ pub(super) fn keep(shared: &Shared) {
     }
 }
 
-fn content(shared: &Shared, status: &str) -> Sentinel {
-    let sandbox = &shared.spec.sandbox;
-    Sentinel {
-        job_id: shared.spec.job_id,
-        status: status.to_owned(),
-        last_heartbeat: shared.clock.now(),
-        workspace_path: shared.workdir.to_string_lossy().into_owned(),
-        session_id: sandbox.session_id.clone(),
-        agent_engine: engine(sandbox),
-        started_at: shared.started_at,
-        progress_percent: *locked(&shared.progress_percent),
-        last_progress: Some(shared.last_progress()),
+fn status(running: bool, shared: &Shared) -> (JobActivity, Option<String>) {
+    if !running {
+        return (JobActivity::Processing, None);
+    }
+    match shared.activity.waiting_reason() {
+        Some(reason) => (JobActivity::Waiting, Some(reason)),
+        None => (JobActivity::Running, None),
     }
 }
 
-/// What the job was labelled with, else the name of its program.
+fn content(shared: &Shared, state: &State) -> Sentinel {
+    let (status, waiting_reason) = status(state.running, shared);
+    Sentinel {
+        job_id: shared.spec.job_id,
+        status: status.as_str().to_owned(),
+        last_heartbeat: shared.clock.now(),
+        workspace_path: shared.workdir.to_string_lossy().into_owned(),
+        session_id: shared.activity.session(),
+        agent_engine: engine(&shared.spec.sandbox),
+        started_at: shared.started_at,
+        progress_percent: *locked(&shared.progress_percent),
+        last_progress: state.started.then(|| shared.last_progress()),
+        waiting_reason,
+    }
+}
+
+/// What it was asked for as, or labelled with, else the name of its program.
 fn engine(sandbox: &parhelia_core::sandbox::SandboxSpec) -> String {
-    if let Some(label) = sandbox.labels.get("agent_engine") {
-        return label.clone();
+    let asked = sandbox.job.as_ref().and_then(|ask| ask.engine.as_ref());
+    if let Some(engine) = asked.or(sandbox.labels.get("agent_engine")) {
+        return engine.clone();
     }
     let program = sandbox.command.first().map(String::as_str).unwrap_or_default();
     program.rsplit('/').next().unwrap_or(program).to_owned()

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parhelia_core::heartbeat::Sample;
+use parhelia_core::job::Sign;
 use parhelia_core::time::Clock;
 
 use super::{SUPERVISES_VARIABLE, Shared, locked};
@@ -61,7 +62,7 @@ impl Meter {
         let now = shared.clock.monotonic();
         let look = (now, ticks);
         if self.last.is_some_and(|last| cores_used(last, look) > CPU_GROWTH_CORES) {
-            shared.note_progress();
+            shared.note_sign(Sign::Cpu);
         }
         self.last = Some(look);
     }
@@ -75,11 +76,18 @@ impl Meter {
         }
         self.reported = self.reported.or(self.last);
         let idle_seconds = shared.since_progress().as_secs();
-        let metadata = [
+        let (activity, waiting_reason) = shared.sentinel.status(shared);
+        let (sentinel_writes, sentinel_failures) = shared.sentinel.written();
+        let mut metadata = vec![
             ("output_bytes".to_owned(), shared.output.seen_bytes().into()),
             ("lost_bytes".to_owned(), shared.output.written().1.into()),
             ("seconds_since_progress".to_owned(), idle_seconds.into()),
+            ("job_status".to_owned(), activity.as_str().into()),
+            ("sentinel_writes".to_owned(), sentinel_writes.into()),
+            ("sentinel_failures".to_owned(), sentinel_failures.into()),
         ];
+        metadata.extend(waiting_reason.map(|reason| ("waiting_reason".to_owned(), reason.into())));
+        metadata.extend(shared.activity.session().map(|id| ("agent_session".to_owned(), id.into())));
         Sample {
             cpu_percent: self.cpu_cores_used.map(|used| round(100.0 * used / self.cores)),
             memory_percent: self.memory_limit_bytes.map(|limit| round(100.0 * self.memory_bytes / limit)),

@@ -345,6 +345,7 @@ async fn an_end_between_two_looks_is_seen_as_an_end() {
         started_at: SystemClock::new().now(),
         progress_percent: None,
         last_progress: None,
+        waiting_reason: None,
     };
     write_json(&dir.sentinel(), &leftover, parhelia_providers::process::jobdir::Durability::Atomic).unwrap();
     let provider = provider(&ground.home, 1 << 20);

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what it expects by failing")]
 
+mod asks;
+mod attach;
 mod doors;
 mod evidence;
 mod faults;

@@ -13,7 +13,9 @@ use parhelia_core::cost::Prices;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::history::Recorded;
 use parhelia_core::ids::ContainerId;
-use parhelia_core::reconcile::{Action, Answer, Inspected, Observed, Plan, Tracked, View, plan, removals};
+use parhelia_core::reconcile::{
+    Action, Answer, Counts, Inspected, Observed, Plan, Tracked, View, plan, removals,
+};
 use parhelia_core::sandbox::{Inspection, Phase, Sandbox};
 use parhelia_core::state::{ContainerState, TerminationReason};
 use parhelia_core::{TRACES, Timestamp};
@@ -45,6 +47,9 @@ pub struct PassReport {
     pub busy: bool,
     pub wake_at: Option<Timestamp>,
     pub failures: i64,
+    /// Something was done, or noted of somebody.
+    pub acted: bool,
+    pub counts: Counts,
 }
 
 #[derive(Debug)]
@@ -81,7 +86,8 @@ impl Reconciler {
         let next_removal = self.remove_ended(&seen).await?;
         self.record(trigger, started_at, began, &seen, failures).await?;
         let wake_at = [plan.wake_at, next_removal].into_iter().flatten().min();
-        Ok(PassReport { busy: plan.busy, wake_at, failures })
+        let acted = !plan.actions.is_empty();
+        Ok(PassReport { busy: plan.busy, wake_at, failures, acted, counts: plan.counts.clone() })
     }
 
     /// The provider first, then the rows: a row is always older than its sandbox, so whatever the listing

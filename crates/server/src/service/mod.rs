@@ -37,6 +37,7 @@ use crate::entropy::Entropy;
 use crate::loops::driver::PassRequests;
 use crate::loops::election::Lead;
 use crate::loops::health::Observer;
+use crate::loops::jobs::JobNews;
 use crate::metrics::Metrics;
 use crate::relay::alerts::Posts;
 
@@ -94,6 +95,8 @@ pub struct Service {
     guests: access::Guests,
     /// Every configured alert, and the means to try it.
     posts: Posts,
+    /// What makes the jobs loops look, and how far the recovery is.
+    pub(crate) job_news: Arc<JobNews>,
 }
 
 impl Service {
@@ -129,11 +132,16 @@ impl Service {
             last_stranger_poke: AtomicI64::new(i64::MIN / 2),
             guests: access::Guests::default(),
             posts: Posts::new(),
+            job_news: Arc::default(),
         }
     }
 
     pub fn with_posts(self, posts: Posts) -> Self {
         Self { posts, ..self }
+    }
+
+    pub fn with_jobs(self, job_news: Arc<JobNews>) -> Self {
+        Self { job_news, ..self }
     }
 
     pub(crate) fn provider(&self, name: &str) -> Result<&ProviderHandle, ServiceError> {
