@@ -530,7 +530,7 @@ fn start_loops(
             let watch =
                 JobsLoop::new(context.clone(), provider.clone(), company.jobs.clone(), company.start.clone());
             loops.spawn(watch.run(stopping.clone()));
-            let reconciler = Reconciler::new(context.clone(), provider);
+            let reconciler = Reconciler::new(context.clone(), provider).with_jobs(company.jobs.clone());
             let company = Company { first: true, ..company.clone() };
             loops.spawn(driver::reconcile(context.clone(), reconciler, queue, company, stopping.clone()));
         }
