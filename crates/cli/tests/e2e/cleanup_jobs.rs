@@ -67,8 +67,7 @@ fn old_ones_go_by_themselves_unless_nobody_knows_how_they_ended() {
         let set = "UPDATE containers SET terminated_at = ?1 WHERE id = (SELECT container_id FROM jobs WHERE id = ?2)";
         home.sqlite().execute(set, [LONG_AGO, id]).unwrap();
     };
-    // As a server that was killed before it had looked: over for the reconciler, and not yet for the jobs loop. Its
-    // result cannot be read, so that nobody can decide.
+    // As a server that was killed before it had looked: over for the reconciler, and not yet for the jobs loop.
     server.kill();
     let set = "UPDATE jobs SET status = 'stale', ended_at = NULL WHERE id = ?1";
     home.sqlite().execute(set, [&undecided]).unwrap();
