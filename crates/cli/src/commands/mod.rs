@@ -6,6 +6,7 @@ mod containers;
 mod doctor;
 mod events;
 mod instances;
+mod jobs;
 mod mcp;
 mod reconciler;
 mod server;
@@ -26,6 +27,7 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         Command::Up(args) => server::up(ctx, args).await,
         Command::Down => server::down(ctx).await,
         Command::Containers(args) => containers::run(ctx, *args).await,
+        Command::Jobs(args) => jobs::run(ctx, *args).await,
         Command::Cleanup(args) => cleanup::run(ctx, args).await,
         Command::Events(args) => match args.command {
             EventsCommand::List(args) => events::list(ctx, args).await,

@@ -25,7 +25,7 @@ use serde_json::json;
 use tracing::{Instrument, Span, debug, info, info_span, warn};
 
 use super::Context;
-use crate::service::secret_hash;
+use crate::service::{cleaned, secret_hash};
 
 /// Provider calls under way at once.
 const PROVIDER_CALLS: usize = 16;
@@ -242,10 +242,33 @@ impl Reconciler {
             container_id: sandbox.tags.container.clone(),
             sandbox_id: Some(sandbox.sandbox_id.clone()),
         };
+        match self.clean_job(&named).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(e) => {
+                warn!(container = %named.container_id, error = %e, "its removal was not recorded; it stays");
+                return;
+            }
+        }
         match self.in_time("remove", self.provider.remove(&named)).await {
             Ok(()) => info!(container = %named.container_id, "removed: its end is recorded"),
             Err(why) => warn!(container = %named.container_id, %why, "could not be removed"),
         }
+    }
+
+    /// Records that the directory of its job goes; false when it must stay: nobody knows yet how that job ended.
+    async fn clean_job(&self, named: &SandboxRef) -> Result<bool, StoreError> {
+        let Context { store, fence, clock, .. } = &self.context;
+        let Some(job) = store.job_of_container(&named.container_id).await? else { return Ok(true) };
+        if !job.status.is_over() {
+            // Without a directory here there is nothing that a late look at the job could need.
+            return Ok(self.provider.job_directory(&named.container_id).is_none());
+        }
+        if job.cleaned_at.is_none() {
+            let event = cleaned(&job, Source::Reconciler, "reconciler");
+            store.clean_job(Some(fence), job.id, clock.now(), event).await?;
+        }
+        Ok(true)
     }
 
     async fn perform(
