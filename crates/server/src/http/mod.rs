@@ -98,6 +98,7 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Admin, routes!(admin::metrics))
         .add(Access::Admin, routes!(admin::failed))
         .add(Access::Admin, routes!(admin::stale))
+        .add(Access::Admin, routes!(admin::resume))
         .add(Access::Admin, routes!(admin::health))
         .add(Access::Admin, routes!(admin::startup_log))
         .add(Access::Viewer, routes!(server::doctor))
