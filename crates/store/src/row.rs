@@ -502,6 +502,8 @@ pub(crate) fn watched_job(c: &mut Columns<'_>) -> Result<(Job, ContainerSeen)> {
     let job = job(c)?;
     let container = ContainerSeen {
         id: job.container_id.clone(),
+        provider: c.text()?,
+        last_heartbeat_at: c.time_opt()?,
         task_id: c.text_opt()?,
         state: c.word()?,
         health: c.word()?,

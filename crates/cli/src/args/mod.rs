@@ -200,6 +200,17 @@ It ends with 1 when something is wrong, and with 0 when there are only warnings.
     /// See whether records and reality are being compared, or compare them now
     Reconciler(ReconcilerArgs),
 
+    /// See what a start of the server found of the jobs, and who is silent
+    #[command(after_help = "\
+Examples:
+  parhelia recovery status            what the last start found, and how every job is
+  parhelia recovery stale
+  parhelia recovery failed -o json    with the reasons, and how each could go on")]
+    Recovery(RecoveryArgs),
+
+    /// Show the last starts of the server, step by step
+    StartupLog,
+
     /// See sandboxes of other Parhelia instances in the same accounts, and take them over
     #[command(visible_alias = "instance")]
     Instances(InstancesArgs),

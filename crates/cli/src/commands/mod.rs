@@ -9,6 +9,7 @@ mod instances;
 mod jobs;
 mod mcp;
 mod reconciler;
+mod recovery;
 mod server;
 pub(crate) mod settings;
 mod shell;
@@ -38,6 +39,8 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
             ReconcilerCommand::Status => reconciler::status(ctx).await,
             ReconcilerCommand::Run => reconciler::run(ctx).await,
         },
+        Command::Recovery(args) => recovery::run(ctx, args.command).await,
+        Command::StartupLog => recovery::startup_log(ctx).await,
         Command::Instances(args) => match args.command.unwrap_or(InstancesCommand::List) {
             InstancesCommand::List => instances::list(ctx).await,
             InstancesCommand::Adopt { id, yes } => instances::adopt(ctx, &id, yes).await,

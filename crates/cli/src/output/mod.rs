@@ -10,6 +10,7 @@ pub(crate) mod fixtures;
 pub(crate) mod instances;
 pub(crate) mod jobs;
 pub(crate) mod reconciler;
+pub(crate) mod recovery;
 pub(crate) mod settings;
 pub(crate) mod table;
 pub(crate) mod text;

@@ -26,8 +26,8 @@ pub struct Config {
     pub reconciler: Reconciler,
     pub health: HealthConfig,
     pub process: Process,
-    pub jobs: Jobs,
     pub docker: Docker,
+    pub jobs: Jobs,
     /// How the commands of agents are made, by the engine's name. The built-in ones need not stand here.
     pub engines: BTreeMap<String, EngineConfig>,
     pub retention: Retention,
@@ -183,10 +183,10 @@ impl Default for Process {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Jobs {
-    /// How long the directory of a job, with its output, is kept after its end.
-    pub keep_days: u64,
     /// How often the files of all jobs are looked at, besides every hint that something has changed.
     pub check_seconds: u64,
+    /// How long the directory of a job, with its output, is kept after its end.
+    pub keep_days: u64,
 }
 
 impl Default for Jobs {
@@ -372,6 +372,7 @@ impl Config {
             dead_seconds: self.health.dead_after_seconds as f64,
             future_seconds: self.health.future_tolerance_seconds as f64,
             watch_seconds: self.health.resumption_window_seconds as f64,
+            keep_seconds: i64::try_from(self.jobs.keep_days.saturating_mul(86_400)).unwrap_or(i64::MAX),
         }
     }
 

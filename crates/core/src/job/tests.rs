@@ -46,11 +46,13 @@ fn evidence(line: &str) -> Evidence {
         reattach_ms: None,
         ended_at: (status == JobStatus::Dead).then(|| back(30.0)),
         exit_code: None,
-        cleanup_at: None,
+        cleanup_at: (status == JobStatus::Dead).then(now),
         cleaned_at: None,
     };
     let container = ContainerSeen {
         id,
+        provider: "process".into(),
+        last_heartbeat_at: None,
         task_id: None,
         state: ContainerState::Running,
         health: Health::Unknown,
@@ -122,6 +124,7 @@ fn evidence(line: &str) -> Evidence {
                     message: None,
                     at: back(10.0),
                     waiting_reason: None,
+                    session: None,
                 })
             }
             "container" => {
@@ -316,7 +319,7 @@ fn a_result_is_the_truth_whatever_else_is_there() {
     fresh result=manual:143 by=local
       failed (cancelled by local) code=143 [job_failed]
     fresh result=failed:3 codes=3,4
-      finished (it ended with code 3 and needs a person: it ended with code 3, which means that it needs a person) code=3 waits="it ended with code 3, which means that it needs a person" [job_finished job_waiting]
+      finished (it ended with code 3, which means that it needs a person) code=3 waits="it ended with code 3, which means that it needs a person" [job_finished job_waiting]
     fresh waiting result=failed:4 codes=3,4
       finished (it ended with code 4 and needs a person: which branch?) code=4 waits="which branch?" [job_finished]
     fresh result=failed:5 codes=3,4
@@ -511,6 +514,7 @@ fn noted(evidence: &Evidence, note: &JobNote) -> Evidence {
         reattach_ms: note.reattach_ms,
         ended_at: note.ended_at,
         exit_code: note.exit_code,
+        cleanup_at: note.cleanup_at,
         ..next.job
     };
     next

@@ -50,6 +50,12 @@ impl JobFiles {
         .await
     }
 
+    /// The sentinel of a job as it stands there, whatever its fields are.
+    pub async fn sentinel(&self, job: Uuid) -> Option<serde_json::Value> {
+        let read = move |inner: &Inner| Ok(read_json(&inner.dir(job).sentinel()).ok().flatten());
+        super::blocking(&self.inner, |_: String| (), read).await.ok().flatten()
+    }
+
     pub fn directory(&self, job: Uuid) -> PathBuf {
         self.inner.dir(job).path().to_owned()
     }
@@ -108,12 +114,14 @@ fn result(dir: &JobDir) -> ResultSeen {
         Ok(Some(result)) => {
             let reason = result.reason();
             let message = result.message.or(result.signal);
+            let asked = || "its exit code says that it needs a person".to_owned();
             ResultSeen::Read(Ending {
                 exit_code: result.exit_code,
                 reason,
                 message,
                 at: result.ended_at,
-                waiting_reason: None,
+                waiting_reason: result.waiting.then(|| result.waiting_reason.unwrap_or_else(asked)),
+                session: result.session_id,
             })
         }
         Ok(None) => ResultSeen::Missing,

@@ -259,7 +259,7 @@ impl JobsLoop {
     /// One look at every job that is not known to have ended. Gives when to look again at the latest.
     pub async fn pass(&mut self) -> Result<Option<Timestamp>, StoreError> {
         self.notice_own_absence();
-        let rows = self.context.store.jobs_watched(self.provider.name()).await?;
+        let rows = self.context.store.jobs_watched(Some(self.provider.name())).await?;
         let evidence = self.gather(rows).await?;
         let now = self.context.clock.now();
         let mut verdicts: Vec<Verdict<'_>> = Vec::new();

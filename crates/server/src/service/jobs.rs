@@ -110,6 +110,17 @@ impl Service {
         request: ResumeRequest,
         caller: &Caller,
     ) -> Result<JobView, ServiceError> {
+        self.resume_from(given, request, true, caller).await
+    }
+
+    /// Without the checkpoint the same command is run again, whatever its engine can do.
+    pub async fn resume_from(
+        &self,
+        given: &str,
+        request: ResumeRequest,
+        checkpoint: bool,
+        caller: &Caller,
+    ) -> Result<JobView, ServiceError> {
         let origin = self.job(given).await?;
         let job = &origin.job;
         if !job.status.is_over() && origin.state.is_active() {
@@ -127,7 +138,8 @@ impl Service {
             ));
         };
         let engine = self.engines.get(&job.engine).ok();
-        let session = job.agent_session.clone().or_else(|| engine?.session_in(&spec.command));
+        let session = job.agent_session.clone().filter(|_| checkpoint);
+        let session = session.or_else(|| engine.filter(|_| checkpoint)?.session_in(&spec.command));
         let resumed = engine.zip(session.as_deref());
         let made = resumed.and_then(|(engine, id)| engine.resume(&spec.command, id, &request.arguments));
         let command = match made {

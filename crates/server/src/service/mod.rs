@@ -16,6 +16,7 @@ mod jobs;
 mod overview;
 mod past;
 mod reconciler;
+mod recovery;
 mod validate;
 mod why;
 

@@ -80,8 +80,8 @@ impl Store {
         self.query(&sql::JOBS_OPEN, params![provider, uncleaned], row::job).await
     }
 
-    /// What the jobs loop looks at: all of a provider that are not known to have ended, with their containers.
-    pub async fn jobs_watched(&self, provider: &str) -> Result<Vec<(Job, ContainerSeen)>> {
+    /// What the jobs loop looks at: all (of one provider) that are not known to have ended, with their containers.
+    pub async fn jobs_watched(&self, provider: Option<&str>) -> Result<Vec<(Job, ContainerSeen)>> {
         self.query(&sql::JOBS_WATCHED, params![provider], row::watched_job).await
     }
 
