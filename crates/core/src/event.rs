@@ -19,6 +19,9 @@ word_enum!(
         CreateFailed = "create_failed",
         CreateLost = "create_lost",
 
+        /// The directory of a job that is over goes, with its output.
+        JobCleaned = "job_cleaned",
+
         StopRequested = "stop_requested",
         StopSeen = "stop_seen",
         StopSent = "stop_sent",

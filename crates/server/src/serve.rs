@@ -501,6 +501,7 @@ fn start_loops(
         supervisor: options.supervisor.clone(),
         heartbeat_interval_seconds: options.config.health.heartbeat_interval_seconds,
         output_rotate_bytes: options.config.process.output_rotate_bytes,
+        keep_ended_seconds: options.config.jobs.keep_days * 86_400,
         clock: context.clock.clone(),
     })
     .map_err(|e| ServeError::Process { home: home.path.clone(), reason: e.to_string() })?;
@@ -529,7 +530,7 @@ fn start_loops(
             let watch =
                 JobsLoop::new(context.clone(), provider.clone(), company.jobs.clone(), company.start.clone());
             loops.spawn(watch.run(stopping.clone()));
-            let reconciler = Reconciler::new(context.clone(), provider);
+            let reconciler = Reconciler::new(context.clone(), provider).with_jobs(company.jobs.clone());
             let company = Company { first: true, ..company.clone() };
             loops.spawn(driver::reconcile(context.clone(), reconciler, queue, company, stopping.clone()));
         }

@@ -147,6 +147,7 @@ statements! {
     INSTANCES = "instances",
     INSTANCES_OURS = "instances_ours",
     JOB = "job",
+    JOB_CLEANED = "job_cleaned",
     JOB_COUNTS = "job_counts",
     JOB_INSERT = "job_insert",
     JOB_MOVES = "job_moves",

@@ -1,6 +1,7 @@
 //! The command line: every command, option and help text. Nothing here talks to anybody.
 
 mod containers;
+mod jobs;
 mod others;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::bench::Part;
 
 pub(crate) use containers::*;
+pub(crate) use jobs::*;
 pub(crate) use others::*;
 
 #[derive(Debug, Parser)]
@@ -143,6 +145,19 @@ Examples:
     )]
     Containers(Box<ContainersArgs>),
 
+    /// List jobs, see what they wait for, read them, end them, go on with them
+    #[command(
+        visible_alias = "job",
+        after_help = "\
+Examples:
+  parhelia jobs                             those that are not over, and those of the last day
+  parhelia jobs --waiting                   those that need a person
+  parhelia jobs logs tests -f               the output of the job named tests, as it comes
+  parhelia jobs cancel 376c --wait          end one, and wait until it is gone
+A job is named by its id or a unique prefix of it, its container's id, or its name."
+    )]
+    Jobs(Box<JobsArgs>),
+
     /// End every orphan, or every dead container, after showing them
     #[command(after_help = "\
 Examples:
@@ -184,6 +199,17 @@ It ends with 1 when something is wrong, and with 0 when there are only warnings.
 
     /// See whether records and reality are being compared, or compare them now
     Reconciler(ReconcilerArgs),
+
+    /// See what a start of the server found of the jobs, and who is silent
+    #[command(after_help = "\
+Examples:
+  parhelia recovery status            what the last start found, and how every job is
+  parhelia recovery stale
+  parhelia recovery failed -o json    with the reasons, and how each could go on")]
+    Recovery(RecoveryArgs),
+
+    /// Show the last starts of the server, step by step
+    StartupLog,
 
     /// See sandboxes of other Parhelia instances in the same accounts, and take them over
     #[command(visible_alias = "instance")]

@@ -54,6 +54,7 @@ pub(super) async fn measure(ground: &Ground, quick: bool) -> Result<Vec<Row>, St
         supervisor: PathBuf::new(),
         heartbeat_interval_seconds: 30,
         output_rotate_bytes: 1 << 20,
+        keep_ended_seconds: 86_400,
         clock: Arc::new(SystemClock::new()),
     };
     let provider = ProcessProvider::new(config).map_err(|e| e.to_string())?;

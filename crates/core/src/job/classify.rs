@@ -10,7 +10,7 @@ use super::{Job, JobActivity, JobNote, JobStatus};
 use crate::event::{EventType, NewEvent, Source};
 use crate::ids::ContainerId;
 use crate::state::{ContainerState, Health, TerminationReason};
-use crate::time::{human_age, seconds_between};
+use crate::time::{human_age, plus_seconds, seconds_between};
 
 /// A heartbeat that other changes do not write down is written down when the noted one is this much older.
 const NOTED_EVERY_SECONDS: f64 = 300.0;
@@ -108,11 +108,19 @@ pub struct Rules {
     pub future_seconds: f64,
     /// How long an uncertain one is watched after a start.
     pub watch_seconds: f64,
+    /// How long its directory is kept after its end.
+    pub keep_seconds: i64,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { stale_seconds: 120.0, dead_seconds: 600.0, future_seconds: 60.0, watch_seconds: 300.0 }
+        Self {
+            stale_seconds: 120.0,
+            dead_seconds: 600.0,
+            future_seconds: 60.0,
+            watch_seconds: 300.0,
+            keep_seconds: 7 * 86_400,
+        }
     }
 }
 
@@ -221,14 +229,14 @@ pub fn judge(evidence: &Evidence, rules: &Rules, settled: bool, now: Timestamp) 
         return None;
     }
     let (status, reason) = match evidence.proof() {
-        Proof::Over(ending) => return Some(over(evidence, &ending, now)),
+        Proof::Over(ending) => return Some(over(evidence, &ending, rules, now)),
         Proof::NotBegun => return None,
         Proof::Alive => by_silence(evidence, rules, true, now),
         Proof::Nothing { .. } if evidence.files.is_none() => by_health(evidence),
         Proof::Nothing { .. } if !settled => (unsettled(evidence), None),
         Proof::Nothing { .. } => by_silence(evidence, rules, false, now),
     };
-    changed(evidence, alive(evidence, status, reason, now))
+    changed(evidence, alive(evidence, status, reason, rules, now))
 }
 
 /// Before the recovery is over nobody becomes worse by silence alone.
@@ -296,6 +304,7 @@ pub(super) fn alive(
     evidence: &Evidence,
     status: JobStatus,
     reason: Option<String>,
+    rules: &Rules,
     now: Timestamp,
 ) -> JobNote {
     let mut note = evidence.job.note();
@@ -304,8 +313,9 @@ pub(super) fn alive(
     }
     note.status = status;
     note.status_reason = reason;
-    note.ended_at = None;
+    (note.ended_at, note.cleanup_at) = (None, None);
     if status == JobStatus::Dead {
+        note.cleanup_at = evidence.job.cleanup_at.or(Some(plus_seconds(now, rules.keep_seconds)));
         note.ended_at = evidence.job.ended_at.or(note.heartbeat_at).or(Some(now));
     }
     match evidence.beat() {
@@ -335,7 +345,7 @@ fn wait(note: &mut JobNote, activity: JobActivity, reason: Option<&str>, now: Ti
 }
 
 /// The note of a job that has ended, and what is told of it.
-pub(super) fn over(evidence: &Evidence, ending: &Ending, now: Timestamp) -> Judgement {
+pub(super) fn over(evidence: &Evidence, ending: &Ending, rules: &Rules, now: Timestamp) -> Judgement {
     let mut note = evidence.job.note();
     let waits = ending.waiting_reason.is_some()
         || (ending.reason == TerminationReason::Failed
@@ -345,6 +355,7 @@ pub(super) fn over(evidence: &Evidence, ending: &Ending, now: Timestamp) -> Judg
     note.status_at = now;
     note.exit_code = ending.exit_code;
     note.ended_at = Some(ending.at);
+    note.cleanup_at = Some(plus_seconds(now, rules.keep_seconds));
     if let Some(beat) = evidence.beat() {
         note.heartbeat_at = Some(beat.heartbeat_at);
         note.agent_session = beat.session.clone().or(note.agent_session);

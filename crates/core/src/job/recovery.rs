@@ -68,7 +68,7 @@ fn fate(view: &RecoveryView<'_>, evidence: &Evidence, now: Timestamp) -> Fate {
         Proof::NotBegun => Fate::Pending,
         Proof::Alive => reattached(view, evidence, now),
         Proof::Over(ending) => {
-            let judged = over(evidence, &ending, now);
+            let judged = over(evidence, &ending, view.rules, now);
             match ending.reason {
                 TerminationReason::SupervisorLost | TerminationReason::HostRebooted => Fate::Dead(judged),
                 _ => Fate::Finished(judged),
@@ -89,25 +89,25 @@ fn uncertain(view: &RecoveryView<'_>, evidence: &Evidence, why: &str, now: Times
     }
     if let Some(age) = age.filter(|age| *age > WATCHED_UP_TO_SECONDS) {
         let reason = format!("its last heartbeat was {} before this start, and {why}", human_age(age));
-        return dead(evidence, reason, now);
+        return dead(view, evidence, reason, now);
     }
     let left = view.rules.watch_seconds - view.since_seconds;
     if left <= 0.0 {
         let watched = human_age(view.rules.watch_seconds);
-        return dead(evidence, format!("no heartbeat within {watched} of this start, and {why}"), now);
+        return dead(view, evidence, format!("no heartbeat within {watched} of this start, and {why}"), now);
     }
     let left = SignedDuration::from_millis((left * 1000.0).ceil() as i64);
     Fate::Watch { until: now.saturating_add(left).unwrap_or(Timestamp::MAX), why: why.to_owned() }
 }
 
-fn dead(evidence: &Evidence, reason: String, now: Timestamp) -> Fate {
-    let note = alive(evidence, JobStatus::Dead, Some(reason), now);
+fn dead(view: &RecoveryView<'_>, evidence: &Evidence, reason: String, now: Timestamp) -> Fate {
+    let note = alive(evidence, JobStatus::Dead, Some(reason), view.rules, now);
     let events = told(evidence, &note);
     Fate::Dead(Judgement { note, events })
 }
 
 fn reattached(view: &RecoveryView<'_>, evidence: &Evidence, now: Timestamp) -> Fate {
-    let note = alive(evidence, JobStatus::Reattached, None, now);
+    let note = alive(evidence, JobStatus::Reattached, None, view.rules, now);
     let note = JobNote {
         status_at: now,
         reattached_at: Some(now),

@@ -46,7 +46,7 @@ fn evidence(line: &str) -> Evidence {
         reattach_ms: None,
         ended_at: (status == JobStatus::Dead).then(|| back(30.0)),
         exit_code: None,
-        cleanup_at: None,
+        cleanup_at: (status == JobStatus::Dead).then(now),
         cleaned_at: None,
     };
     let container = ContainerSeen {
@@ -514,6 +514,7 @@ fn noted(evidence: &Evidence, note: &JobNote) -> Evidence {
         reattach_ms: note.reattach_ms,
         ended_at: note.ended_at,
         exit_code: note.exit_code,
+        cleanup_at: note.cleanup_at,
         ..next.job
     };
     next

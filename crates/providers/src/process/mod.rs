@@ -16,6 +16,7 @@ pub mod lock;
 pub(crate) mod logs;
 pub(crate) mod observe;
 pub(crate) mod procs;
+mod remove;
 mod stop;
 pub mod sweep;
 mod watch;
@@ -47,6 +48,8 @@ pub struct ProcessConfig {
     pub supervisor: PathBuf,
     pub heartbeat_interval_seconds: u64,
     pub output_rotate_bytes: u64,
+    /// How long the directory of an ended job is kept.
+    pub keep_ended_seconds: u64,
     pub clock: Arc<dyn Clock>,
 }
 
@@ -88,6 +91,7 @@ impl ProcessProvider {
                 format!("{} could not be made: {error}; check the home's owner and space", jobs.display());
             std::io::Error::new(error.kind(), text)
         })?;
+        remove::finish_what_was_begun(&jobs);
         let inner = Inner {
             host: Host::this()?,
             config,
@@ -241,6 +245,15 @@ impl Provider for ProcessProvider {
 
     fn job_files(&self) -> Option<JobFiles> {
         Some(JobFiles::new(self.inner.clone()))
+    }
+
+    fn keeps_ended_seconds(&self) -> Option<u64> {
+        Some(self.inner.config.keep_ended_seconds)
+    }
+
+    async fn remove(&self, sandbox: &SandboxRef) -> Result<(), ProviderError> {
+        let job = job_of(sandbox)?;
+        blocking(&self.inner, ProviderError::Unreachable, move |inner| remove::remove(inner, job)).await
     }
 
     fn take_quarantined(&self) -> Vec<String> {

@@ -11,6 +11,7 @@ mod error;
 mod events;
 mod heartbeats;
 mod instances;
+mod job_cleanup;
 mod jobs;
 mod overview;
 mod past;
@@ -45,6 +46,7 @@ pub use access::{Refusal, denied, hash, may_touch, secret_hash};
 pub use containers::ListQuery;
 pub use error::ServiceError;
 pub use events::EventQuery;
+pub(crate) use job_cleanup::cleaned;
 pub use jobs::JobQuery;
 
 /// Who asks. Named in the events of what they did.
@@ -112,14 +114,14 @@ impl Service {
         metrics: Arc<Metrics>,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
-        let prices = config.price_table();
+        let (prices, engines) = (config.price_table(), config.engines());
         let last_asked = AtomicI64::new(millis(clock.as_ref()));
         Self {
             store,
             providers,
             config,
             prices,
-            engines: Engines::default(),
+            engines,
             clock,
             entropy,
             instance_id,

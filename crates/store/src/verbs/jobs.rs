@@ -122,6 +122,23 @@ impl Store {
         self.write(script).await.map(drop)
     }
 
+    /// `Conflict` when it is not over, or was clean already.
+    pub async fn clean_job(
+        &self,
+        fence: Option<&Fence>,
+        id: Uuid,
+        now: Timestamp,
+        event: NewEvent,
+    ) -> Result<()> {
+        let mut script = match fence {
+            Some(fence) => Script::fenced("clean_job", fence),
+            None => Script::new("clean_job"),
+        };
+        script.one(&sql::JOB_CLEANED, params![id, now]);
+        script.events(vec![event], &text_of(now));
+        self.write(script).await.map(drop)
+    }
+
     /// Recorded before anything else is done: a start without an end was cut off.
     pub async fn begin_startup(&self, startup: &Startup, keep: i64) -> Result<()> {
         let mut script = Script::new("begin_startup");

@@ -1,12 +1,15 @@
 //! What those who look after the jobs and the starts ask. Under `/api/admin`, in camel case, for admins alone.
 
-use axum::Json;
 use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
 use parhelia_core::job::admin::{
-    FailedJobs, Heartbeats, JobHealth, RecoveryMetrics, RecoveryStatus, Sentinels, StaleJobs, StartupLog,
+    FailedJobs, Heartbeats, JobHealth, RecoveryMetrics, RecoveryStatus, ResumeJob, Sentinels, StaleJobs,
+    StartupLog,
 };
+use parhelia_core::job::api::{JobView, ResumeRequest};
 
-use super::{Answer, App};
+use super::{Answer, App, Body, Fault, Who};
 
 /// What the last start of this server found of each job, how far it is, and how every job is.
 #[utoipa::path(get, path = "/api/admin/recovery/jobs/status", tag = "admin", responses((status = 200, body = RecoveryStatus)))]
@@ -58,4 +61,19 @@ pub(in crate::http) async fn startup_log(State(app): State<App>) -> Answer<Start
 )]
 pub(in crate::http) async fn health(State(app): State<App>, Path(id): Path<String>) -> Answer<JobHealth> {
     Ok(Json(app.service.job_health(&id).await?))
+}
+
+/// A new job with the context of an earlier one.
+#[utoipa::path(
+    post, path = "/api/admin/recovery/jobs/resume", tag = "admin",
+    request_body = ResumeJob, responses((status = 201, body = JobView)),
+)]
+pub(in crate::http) async fn resume(
+    State(app): State<App>,
+    Extension(who): Who,
+    Body(asked): Body<ResumeJob>,
+) -> Result<(StatusCode, Json<JobView>), Fault> {
+    let request = ResumeRequest::default();
+    let resumed = app.service.resume_from(&asked.job_id, request, asked.from_checkpoint, &who).await?;
+    Ok((StatusCode::CREATED, Json(resumed)))
 }
