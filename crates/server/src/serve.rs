@@ -151,7 +151,14 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         begin().await?
     };
     let Begun { store, led, before, docker_recorded, steps } = begun;
-    let start = Arc::new(StartLog::new(store.clone(), led.fence.clone(), led.started_at, began, steps));
+    let start = Arc::new(StartLog::new(
+        store.clone(),
+        led.fence.clone(),
+        led.started_at,
+        began,
+        steps,
+        clock.as_ref(),
+    ));
     let jobs: Arc<JobNews> = Arc::default();
 
     let context = Context {
@@ -530,7 +537,7 @@ fn start_loops(
             let watch =
                 JobsLoop::new(context.clone(), provider.clone(), company.jobs.clone(), company.start.clone());
             loops.spawn(watch.run(stopping.clone()));
-            let reconciler = Reconciler::new(context.clone(), provider);
+            let reconciler = Reconciler::new(context.clone(), provider).with_jobs(company.jobs.clone());
             let company = Company { first: true, ..company.clone() };
             loops.spawn(driver::reconcile(context.clone(), reconciler, queue, company, stopping.clone()));
         }

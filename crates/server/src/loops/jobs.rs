@@ -129,6 +129,11 @@ impl JobNews {
         }
     }
 
+    /// Every job that was there at the start is decided.
+    pub fn recovered(&self) -> bool {
+        locked(&self.progress).finished_at.is_some()
+    }
+
     pub fn progress(&self) -> Progress {
         locked(&self.progress).clone()
     }

@@ -25,6 +25,7 @@ use serde_json::json;
 use tracing::{Instrument, Span, debug, info, info_span, warn};
 
 use super::Context;
+use super::jobs::JobNews;
 use crate::service::{cleaned, secret_hash};
 
 /// Provider calls under way at once.
@@ -39,6 +40,8 @@ pub struct Reconciler {
     context: Context,
     provider: Arc<dyn Provider>,
     prices: Prices,
+    /// How far the recovery of this home's jobs is: before its end no directory of theirs goes.
+    jobs: Option<Arc<JobNews>>,
 }
 
 /// What a pass leaves for the one who drives it.
@@ -62,7 +65,11 @@ struct Seen {
 impl Reconciler {
     pub fn new(context: Context, provider: Arc<dyn Provider>) -> Self {
         let prices = context.config.price_table();
-        Self { context, provider, prices }
+        Self { context, provider, prices, jobs: None }
+    }
+
+    pub fn with_jobs(self, jobs: Arc<JobNews>) -> Self {
+        Self { jobs: Some(jobs), ..self }
     }
 
     pub fn provider(&self) -> &Arc<dyn Provider> {
@@ -221,6 +228,10 @@ impl Reconciler {
         else {
             return Ok(None);
         };
+        // What was found at the start must be decided before anything that could prove it goes.
+        if self.jobs.as_ref().is_some_and(|jobs| !jobs.recovered()) {
+            return Ok(None);
+        }
         let ended = listing.sandboxes.iter().filter(|s| matches!(s.phase, Phase::Exited(_)));
         let sandbox_ids: Vec<String> = ended.map(|s| s.sandbox_id.clone()).collect();
         if sandbox_ids.is_empty() {

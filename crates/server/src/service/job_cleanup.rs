@@ -46,6 +46,13 @@ impl Service {
             let message = format!("{} ids are too many", ids.len());
             return Err(ServiceError::invalid(message, format!("send at most {most}")));
         }
+        if !self.job_news.recovered() {
+            return Err(ServiceError::Conflict {
+                message: "what was found at the start of this server is not decided yet; nothing was removed"
+                    .into(),
+                fix: "repeat it when 'parhelia recovery status' says that the recovery is over",
+            });
+        }
         let mut outcomes = Vec::with_capacity(ids.len());
         for id in ids {
             let (verdict, message) = self.clean_job(*id, &request, older_than, caller).await?;
