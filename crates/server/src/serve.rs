@@ -151,7 +151,14 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         begin().await?
     };
     let Begun { store, led, before, docker_recorded, steps } = begun;
-    let start = Arc::new(StartLog::new(store.clone(), led.fence.clone(), led.started_at, began, steps));
+    let start = Arc::new(StartLog::new(
+        store.clone(),
+        led.fence.clone(),
+        led.started_at,
+        began,
+        steps,
+        clock.as_ref(),
+    ));
     let jobs: Arc<JobNews> = Arc::default();
 
     let context = Context {

@@ -184,7 +184,7 @@ Examples:
   parhelia why docker                 a provider
   parhelia why tok-01k9 -o json       a token; tasks and instances have their why too")]
     Why {
-        /// The id of a container, task, token, instance or provider, or a unique prefix of it
+        /// The id of a container, job, task, token, instance or provider, or a unique prefix of it
         #[arg(value_name = "ID")]
         id: String,
     },
