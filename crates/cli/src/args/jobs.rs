@@ -48,6 +48,13 @@ Examples:
     )]
     Logs(LogsArgs),
 
+    /// Show how alive one job is: its heartbeat, its sentinel, its directory, its session
+    Health {
+        /// Its id or a unique prefix of it, its container's id, or its name
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+
     /// End jobs and everything that they started: SIGTERM, then SIGKILL after the grace
     #[command(after_help = "\
 Examples:

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use anstyle::Style;
 use jiff::Timestamp;
+use parhelia_core::job::admin::JobHealth;
 use parhelia_core::job::api::{CancelReceipts, JobTotals, JobView};
 use parhelia_core::job::{Job, JobActivity, JobStatus};
 use parhelia_core::time::{human_age, seconds_between};
@@ -231,6 +232,27 @@ pub(crate) fn show(view: &JobView, now: Timestamp) -> String {
     if let Some(receipts) = &view.receipts {
         cancelled(&mut block, receipts);
     }
+    block.0
+}
+
+/// The block of `jobs health`.
+pub(crate) fn health(health: &JobHealth) -> String {
+    let mut block = Block(format!("Job: {}\n", health.job_id));
+    let status = health.heartbeat_status;
+    block.field("Heartbeat", painted(status.as_str(), status_style(status)));
+    let last = match (health.last_heartbeat, health.age_seconds) {
+        (Some(at), Some(age)) => format!("{} ({} ago)", time_utc(at), human_age(age.max(0) as f64)),
+        (Some(at), None) => time_utc(at),
+        (None, _) => "-".to_owned(),
+    };
+    block.field("Last", last);
+    let is_there = |is: bool| if is { "there" } else { "not there" };
+    block.field("Sentinel", is_there(health.sentinel_file_exists));
+    block.field("Directory", is_there(health.workspace_exists));
+    block.field(
+        "Session",
+        if health.session_data_exists { "known: it can be resumed with its context" } else { "not known" },
+    );
     block.0
 }
 

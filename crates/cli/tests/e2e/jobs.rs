@@ -50,6 +50,13 @@ fn a_job_is_found_by_its_id_a_prefix_its_container_and_its_name() {
         assert!(shown.starts_with(&format!("Job: {id}")) && shown.contains("tests"), "{shown}");
     }
     assert_eq!(home.run(&["jobs", "show", "nobody"]).code, 3);
+    let health = home.json(&["jobs", "health", "tests"]);
+    assert_eq!(
+        (text(&health, "jobId"), text(&health, "heartbeatStatus")),
+        (id.as_str(), "fresh"),
+        "{health}"
+    );
+    assert!(home.ok(&["jobs", "health", &id]).contains("Sentinel:     there"));
     let directory = home.path().join("jobs").join(&id);
     assert_eq!(text(&job(&home, &id), "directory"), directory.to_str().unwrap());
     // Equal names of two that live say nothing.

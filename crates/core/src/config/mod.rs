@@ -183,10 +183,10 @@ impl Default for Process {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Jobs {
-    /// How long the directory of a job, with its output, is kept after its end.
-    pub keep_days: u64,
     /// How often the files of all jobs are looked at, besides every hint that something has changed.
     pub check_seconds: u64,
+    /// How long the directory of a job, with its output, is kept after its end.
+    pub keep_days: u64,
 }
 
 impl Default for Jobs {

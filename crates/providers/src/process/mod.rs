@@ -243,6 +243,10 @@ impl Provider for ProcessProvider {
         blocking(&self.inner, |_| (), move |inner| Ok(evidence::of(inner, job))).await.unwrap_or_default()
     }
 
+    fn job_files(&self) -> Option<JobFiles> {
+        Some(JobFiles::new(self.inner.clone()))
+    }
+
     fn keeps_ended_seconds(&self) -> Option<u64> {
         Some(self.inner.config.keep_ended_seconds)
     }
@@ -250,10 +254,6 @@ impl Provider for ProcessProvider {
     async fn remove(&self, sandbox: &SandboxRef) -> Result<(), ProviderError> {
         let job = job_of(sandbox)?;
         blocking(&self.inner, ProviderError::Unreachable, move |inner| remove::remove(inner, job)).await
-    }
-
-    fn job_files(&self) -> Option<JobFiles> {
-        Some(JobFiles::new(self.inner.clone()))
     }
 
     fn take_quarantined(&self) -> Vec<String> {

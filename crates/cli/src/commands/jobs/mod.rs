@@ -3,6 +3,7 @@
 mod cancel;
 mod cleanup;
 
+use parhelia_core::job::admin::JobHealth;
 use parhelia_core::job::api::{JobList, JobTotals, JobView, ResumeRequest};
 use uuid::Uuid;
 
@@ -26,6 +27,7 @@ pub(super) async fn run(ctx: &Context, args: JobsArgs) -> Result<()> {
         JobsCommand::List(args) => list(ctx, args).await,
         JobsCommand::Show { id } => show(ctx, &id).await,
         JobsCommand::Logs(args) => job_logs(ctx, args).await,
+        JobsCommand::Health { id } => health(ctx, &id).await,
         JobsCommand::Cancel(args) => cancel::run(ctx, args).await,
         JobsCommand::Resume(args) => resume(ctx, args).await,
         JobsCommand::Cleanup(args) => cleanup::run(ctx, args).await,
@@ -130,6 +132,13 @@ async fn follow(ctx: &Context, client: &Client, args: &JobListArgs) -> Result<()
 async fn show(ctx: &Context, id: &str) -> Result<()> {
     let view = get(&ctx.client()?, id).await?;
     ctx.out.one(&view, &id_of(&view), || output::jobs::show(&view, ctx.now()))
+}
+
+async fn health(ctx: &Context, id: &str) -> Result<()> {
+    let client = ctx.client()?;
+    let id = get(&client, id).await?.job.id;
+    let found: JobHealth = client.get_admin(&format!("/jobs/{id}/health")).await?;
+    ctx.out.one(&found, &id.to_string(), || output::jobs::health(&found))
 }
 
 async fn job_logs(ctx: &Context, args: LogsArgs) -> Result<()> {
