@@ -137,6 +137,7 @@ fn twenty_jobs_over_three_deaths_of_their_server() {
     assert_eq!((&metrics["total"], &metrics["failed"]), (&json!(20), &json!(2)), "{metrics}");
     assert!((metrics["successRate"].as_f64().unwrap() - 0.9).abs() < 1e-9, "{metrics}");
     assert!(metrics["meanReattachMs"].as_f64().is_some(), "{metrics}");
+    assert_eq!(home.api("GET", "/api/admin/recovery/jobs/metrics", None).1, metrics);
 
     server.kill();
     let server = home.up(&[]);

@@ -110,6 +110,10 @@ fn a_sentinel_that_cannot_be_read_is_kept_aside_and_its_lock_decides() {
         assert_eq!(std::fs::read_to_string(copy.unwrap().path()).unwrap(), content);
     }
     let files = home.json(&["recovery", "sentinels"]);
+    assert_eq!(
+        home.api("GET", "/api/admin/recovery/jobs/sentinels", None).1["sentinels"].as_array().unwrap().len(),
+        3
+    );
     let state = |id: &str| {
         let all = files["sentinels"].as_array().unwrap();
         let one = all.iter().find(|one| one["jobId"] == id).unwrap();
@@ -197,7 +201,7 @@ fn whoever_needs_a_person_is_told_of_until_it_goes_on() {
     let id = started(
         &home,
         &format!(
-            "echo begin; sleep 1; echo '{asks}'; until [ -e '{}' ]; do sleep 0.1; done; echo on; exec sleep 600",
+            "echo begin; sleep 1; echo '{asks}'; until [ -e '{}' ]; do sleep 0.1; done; while :; do echo on; sleep 0.3; done",
             go.display()
         ),
     );
@@ -207,7 +211,10 @@ fn whoever_needs_a_person_is_told_of_until_it_goes_on() {
     let event = home.told("job_waiting").pop().unwrap();
     assert_eq!(text(&event, "message"), "Job needs a person: which branch?");
     let metrics = home.http("GET", "/metrics", None).1;
-    assert!(metrics.contains("parhelia_jobs_waiting{} 1") && metrics.contains("status=\"fresh\""), "{metrics}");
+    assert!(
+        metrics.contains("parhelia_jobs_waiting{} 1") && metrics.contains("status=\"fresh\""),
+        "{metrics}"
+    );
     assert!(home.ok(&["recovery", "status"]).contains("which branch?"));
     std::fs::write(&go, "").unwrap();
     until_job(&home, &id, "activity", "running");
