@@ -5,6 +5,7 @@ mod cleanup;
 mod containers;
 mod doctor;
 mod events;
+mod exec;
 mod instances;
 mod mcp;
 mod reconciler;
@@ -26,6 +27,8 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         Command::Up(args) => server::up(ctx, args).await,
         Command::Down => server::down(ctx).await,
         Command::Containers(args) => containers::run(ctx, *args).await,
+        Command::Jobs { command: crate::args::JobsCommand::Attach(args) } => exec::attach(ctx, args).await,
+        Command::Exec(args) => exec::run(ctx, *args).await,
         Command::Cleanup(args) => cleanup::run(ctx, args).await,
         Command::Events(args) => match args.command {
             EventsCommand::List(args) => events::list(ctx, args).await,
