@@ -151,6 +151,12 @@ impl Client {
         self.decode(&self.get_raw(path, query, Duration::ZERO).await?)
     }
 
+    /// `GET /api/admin{path}`
+    pub(crate) async fn get_admin<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
+        let request = Request { root: "/api/admin", ..Request::new(Method::GET, path) };
+        self.decode(&self.send(request, Repeat::Safe).await?)
+    }
+
     /// A question that the server may hold for `hold` before it answers.
     pub(crate) async fn get_held<T: DeserializeOwned>(
         &self,

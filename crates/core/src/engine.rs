@@ -248,13 +248,16 @@ pub fn first_misfit(engines: &BTreeMap<String, EngineConfig>) -> Option<(&'stati
     const MOST_WORDS: usize = 256;
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
     for (name, engine) in engines {
-        let shown = |what: &str| format!("{what} of {name}");
         if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
             let allowed = "a name of lower-case letters, digits, '-' and '_'";
             return Some(("engines", format!("'{name}'"), allowed.to_owned()));
         }
         if engine.program.as_ref().is_some_and(|program| program.is_empty() || program.contains('\0')) {
-            return Some(("engines.program", shown("that"), "the name or path of a program".to_owned()));
+            return Some((
+                "engines.program",
+                format!("that of {name}"),
+                "the name or path of a program".to_owned(),
+            ));
         }
         let known_program = engine.program.is_some()
             || built_in().iter().any(|own| own.name == *name && own.program.is_some());
@@ -274,7 +277,7 @@ pub fn first_misfit(engines: &BTreeMap<String, EngineConfig>) -> Option<(&'stati
             } else {
                 continue;
             };
-            return Some((key, shown("that"), allowed.to_owned()));
+            return Some((key, format!("{template:?} ({name})"), allowed.to_owned()));
         }
         if let Some(code) = engine.waiting_codes.iter().flatten().find(|code| !(1..=255).contains(*code)) {
             return Some(("engines.waiting_codes", format!("{code} ({name})"), "from 1 to 255".to_owned()));

@@ -19,6 +19,9 @@ word_enum!(
         CreateFailed = "create_failed",
         CreateLost = "create_lost",
 
+        /// The directory of a job that is over goes, with its output.
+        JobCleaned = "job_cleaned",
+
         StopRequested = "stop_requested",
         StopSeen = "stop_seen",
         StopSent = "stop_sent",
@@ -50,7 +53,19 @@ word_enum!(
 
         AlertFailed = "alert_failed",
 
+        JobStarted = "job_started",
+        JobReattached = "job_reattached",
+        JobStale = "job_stale",
+        JobRecovered = "job_recovered",
+        JobDead = "job_dead",
+        JobFinished = "job_finished",
+        JobFailed = "job_failed",
+        JobWaiting = "job_waiting",
+        JobWorking = "job_working",
+        JobQuarantined = "job_quarantined",
+
         ServerStarted = "server_started",
+        StartupCompleted = "startup_completed",
         ServerStopped = "server_stopped",
         LeaderElected = "leader_elected",
     }
@@ -88,9 +103,14 @@ impl EventType {
             | ProviderIdentityChanged
             | ForeignDetected
             | SandboxQuarantined
+            | JobStale
+            | JobWaiting
+            | JobQuarantined
             | AccessRefused => Severity::Warning,
             OrphanDetected | CreateFailed | StopFailed | ContainerUnhealthy | ContainerDead
-            | ContainerSilent | BreakerTripped | ReconcileFailed | AlertFailed => Severity::Error,
+            | ContainerSilent | BreakerTripped | ReconcileFailed | AlertFailed | JobDead | JobFailed => {
+                Severity::Error
+            }
             _ => Severity::Info,
         }
     }

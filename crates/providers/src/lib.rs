@@ -126,6 +126,11 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         Vec::new()
     }
 
+    /// The files of its jobs; `None` where there is nothing but the container.
+    fn job_files(&self) -> Option<process::jobs::JobFiles> {
+        None
+    }
+
     /// Asks it whether it works, and who it is: a sentence for people.
     async fn probe(&self) -> Result<String, ProviderError> {
         let listing = self.list().await?;

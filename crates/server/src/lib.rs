@@ -14,5 +14,6 @@ pub mod metrics;
 pub mod relay;
 pub mod serve;
 pub mod service;
+pub mod startup;
 mod tls;
 mod waiting;

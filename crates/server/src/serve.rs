@@ -12,6 +12,7 @@ use std::time::Duration;
 use parhelia_core::api::ServerInfo;
 use parhelia_core::config::{Config, DockerSupervisor, Switch};
 use parhelia_core::event::{EventType, NewEvent, Source};
+use parhelia_core::job::{StartStep, Startup, StepReport};
 use parhelia_core::time::{Clock, plus_seconds};
 use parhelia_providers::docker::engine::Address;
 use parhelia_providers::docker::{DockerConfig, DockerProvider, Supervisor};
@@ -30,14 +31,16 @@ use tracing::{error, info, warn};
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::home::{Home, HomeError, ServerLock};
 use crate::http::{self, App, Gate, Limits, Listener};
-use crate::loops::driver::{self, Ended, SharedQueue};
+use crate::loops::driver::{self, Company, Ended, SharedQueue};
 use crate::loops::election::{Election, Lead};
 use crate::loops::health::{HealthLoop, Observer};
+use crate::loops::jobs::{JobNews, JobsLoop};
 use crate::loops::reconciler::Reconciler;
 use crate::loops::{Context, guests, lease, retention, stopped, vitals};
 use crate::relay::alerts::{self, Posts};
 use crate::relay::{Hub, MonitorLog};
 use crate::service::{ProviderHandle, Service};
+use crate::startup::{self, Said, StartLog};
 use crate::tls;
 use crate::waiting::{self, Doorway, GaveUp};
 
@@ -116,6 +119,7 @@ impl From<HomeError> for ServeError {
 /// when it answers.
 pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) -> Result<(), ServeError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let began = clock.monotonic();
     let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy::default());
     let address = tcp_address(&options)?;
     let tls = tls::acceptor(&options.config.server)?;
@@ -146,7 +150,9 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     } else {
         begin().await?
     };
-    let Begun { store, led, before, docker_recorded } = begun;
+    let Begun { store, led, before, docker_recorded, steps } = begun;
+    let start = Arc::new(StartLog::new(store.clone(), led.fence.clone(), led.started_at, began, steps));
+    let jobs: Arc<JobNews> = Arc::default();
 
     let context = Context {
         store: store.clone(),
@@ -163,8 +169,9 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let mounted = options.config.docker.supervisor != DockerSupervisor::Off && docker.is_some();
     let for_containers = if mounted { Some(container_listener(&home)?) } else { None };
     let posts = alerts::posts(&options.config, &home.secrets());
+    let company = Company { start: start.clone(), jobs: jobs.clone(), first: false };
     let (handles, lead) =
-        start_loops(&options, &home, &context, &stopping, docker, posts.clone(), &mut loops)?;
+        start_loops(&options, &home, &context, &stopping, docker, posts.clone(), company, &mut loops)?;
     let info = ServerInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         instance_id: led.instance_id.clone(),
@@ -190,7 +197,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         context.metrics.clone(),
         stopping.clone(),
     );
-    let service = Arc::new(service.with_posts(posts));
+    let service = Arc::new(service.with_posts(posts).with_jobs(jobs));
     if let Some(wakes) = store.wakes() {
         loops.spawn(hear_wakes(service.clone(), wakes, stopping.clone()));
     }
@@ -246,6 +253,8 @@ struct Begun {
     /// The last event of those who were here before us.
     before: i64,
     docker_recorded: bool,
+    /// The steps of this start until here.
+    steps: Vec<StepReport>,
 }
 
 /// May be tried again from the beginning if the database goes away in the middle.
@@ -255,14 +264,15 @@ async fn begin(
     clock: &Arc<dyn Clock>,
     entropy: &Arc<dyn Entropy>,
 ) -> Result<Begun, StoreError> {
+    let began = clock.monotonic();
     let store = match &options.config.server.database_url {
         Some(url) => Store::open_postgres(&url.0).await?,
         None => Store::open_sqlite(&home.database())?,
     };
     let before = store.last_event_id().await?;
-    let led = lead(&store, home, clock, entropy).await?;
+    let (led, steps) = lead(&store, home, clock, entropy, began).await?;
     let docker_recorded = !store.tracked("docker").await?.is_empty();
-    Ok(Begun { store, led, before, docker_recorded })
+    Ok(Begun { store, led, before, docker_recorded, steps })
 }
 
 async fn end(
@@ -364,16 +374,18 @@ async fn lead(
     home: &Home,
     clock: &Arc<dyn Clock>,
     entropy: &Arc<dyn Entropy>,
-) -> Result<Led, StoreError> {
+    began: Duration,
+) -> Result<(Led, Vec<StepReport>), StoreError> {
     let now = clock.now();
     let instance_id = store.this_instance(&entropy.uuid(), now).await?;
     let owner_id = entropy.uuid();
     let lease_until = plus_seconds(now, lease::LEASE_SECONDS);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     store
         .register_owner(&Owner {
             id: owner_id.clone(),
             home_id: home.id.clone(),
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            host: host.clone(),
             boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id")
                 .unwrap_or_default()
                 .trim()
@@ -385,6 +397,23 @@ async fn lead(
             version: env!("CARGO_PKG_VERSION").to_owned(),
         })
         .await?;
+    let startup = Startup {
+        owner_id: owner_id.clone(),
+        host,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at: now,
+        finished_at: None,
+        steps: Vec::new(),
+    };
+    let cut_off = startup::begin(store, &home.id, &startup).await?;
+    let opened = Said::ok(match cut_off {
+        Some(what) => format!("opened; {what}: everything is looked at again"),
+        None => "opened".to_owned(),
+    });
+    let opened_at = clock.monotonic();
+    let mut steps =
+        vec![startup::report(StartStep::Store, opened, clock.now(), opened_at.saturating_sub(began))];
+    store.note_startup(&owner_id, &steps, None).await?;
     // We have the lock of the home: whatever an earlier server of it still has under way is refused from here on.
     store.supersede_owners(&home.id, &owner_id, now).await?;
     let shared = store.seat().is_some();
@@ -404,7 +433,15 @@ async fn lead(
         "home_id": home.id,
     }));
     store.announce(&fence, vec![event], now).await?;
-    Ok(Led { fence, instance_id, started_at: now })
+    let led = if shared {
+        "an owner; the lead is up to the election".to_owned()
+    } else {
+        format!("leads in epoch {}", fence.epoch)
+    };
+    let took = clock.monotonic().saturating_sub(opened_at);
+    steps.push(startup::report(StartStep::Leadership, Said::ok(led), clock.now(), took));
+    store.note_startup(&fence.owner_id, &steps, None).await?;
+    Ok((Led { fence, instance_id, started_at: now }, steps))
 }
 
 /// The docker provider, unless it is off or (`auto`) nothing speaks for an engine here: no address was given,
@@ -446,6 +483,7 @@ fn docker(
     })))
 }
 
+#[allow(clippy::too_many_arguments, reason = "called once, at the start of a server")]
 fn start_loops(
     options: &ServeOptions,
     home: &Home,
@@ -453,6 +491,7 @@ fn start_loops(
     stopping: &watch::Receiver<bool>,
     docker: Option<DockerProvider>,
     posts: Posts,
+    company: Company,
     loops: &mut JoinSet<Ended>,
 ) -> Result<(BTreeMap<String, ProviderHandle>, Lead), ServeError> {
     let seat = context.store.seat();
@@ -462,6 +501,7 @@ fn start_loops(
         supervisor: options.supervisor.clone(),
         heartbeat_interval_seconds: options.config.health.heartbeat_interval_seconds,
         output_rotate_bytes: options.config.process.output_rotate_bytes,
+        keep_ended_seconds: options.config.jobs.keep_days * 86_400,
         clock: context.clock.clone(),
     })
     .map_err(|e| ServeError::Process { home: home.path.clone(), reason: e.to_string() })?;
@@ -487,14 +527,18 @@ fn start_loops(
         if shared {
             queues.push((provider, queue));
         } else {
-            let reconciler = Reconciler::new(context.clone(), provider);
-            loops.spawn(driver::reconcile(context.clone(), reconciler, queue, stopping.clone()));
+            let watch =
+                JobsLoop::new(context.clone(), provider.clone(), company.jobs.clone(), company.start.clone());
+            loops.spawn(watch.run(stopping.clone()));
+            let reconciler = Reconciler::new(context.clone(), provider).with_jobs(company.jobs.clone());
+            let company = Company { first: true, ..company.clone() };
+            loops.spawn(driver::reconcile(context.clone(), reconciler, queue, company, stopping.clone()));
         }
     }
     loops.spawn(lease::run(context.clone(), seat.is_none(), stopping.clone()));
     let (lead, held) = watch::channel(seat.is_none().then(|| context.fence.clone()));
     let (tell, fenced) = watch::channel(0);
-    let leading = Leading { context: context.clone(), queues, posts, fenced: tell };
+    let leading = Leading { context: context.clone(), queues, posts, company, fenced: tell };
     match seat {
         Some(seat) => {
             let election =
@@ -514,14 +558,24 @@ struct Leading {
     /// The epoch of a lead in which a loop has ended.
     fenced: watch::Sender<i64>,
     posts: Posts,
+    company: Company,
 }
 
 impl Leading {
     fn start(&self, fence: &Fence, stopping: &watch::Receiver<bool>, loops: &mut JoinSet<Ended>) {
         let context = Context { fence: fence.clone(), ..self.context.clone() };
         for (provider, queue) in &self.queues {
+            let Company { start, jobs, .. } = self.company.clone();
+            loops.spawn(JobsLoop::new(context.clone(), provider.clone(), jobs, start).run(stopping.clone()));
             let reconciler = Reconciler::new(context.clone(), provider.clone());
-            loops.spawn(driver::reconcile(context.clone(), reconciler, queue.clone(), stopping.clone()));
+            let company = self.company.clone();
+            loops.spawn(driver::reconcile(
+                context.clone(),
+                reconciler,
+                queue.clone(),
+                company,
+                stopping.clone(),
+            ));
         }
         loops.spawn(HealthLoop::new(context.clone()).run(stopping.clone()));
         loops.spawn(alerts::run(context.clone(), self.posts.clone(), stopping.clone()));

@@ -11,6 +11,7 @@ use parhelia_core::event::Event;
 use parhelia_core::heartbeat::{Heartbeat, HeartbeatHour};
 use parhelia_core::ids::{ContainerId, DeliveryId, TokenId};
 use parhelia_core::job::api::CancelReceipts;
+use parhelia_core::job::classify::ContainerSeen;
 use parhelia_core::job::{Job, Startup};
 use parhelia_core::reconcile::{Counts, ProviderMemory, Tracked};
 use parhelia_core::sandbox::Resources;
@@ -494,6 +495,24 @@ pub(crate) fn job(c: &mut Columns<'_>) -> Result<Job> {
         cleanup_at: c.time_opt()?,
         cleaned_at: c.time_opt()?,
     })
+}
+
+/// A job, then what is recorded of its container.
+pub(crate) fn watched_job(c: &mut Columns<'_>) -> Result<(Job, ContainerSeen)> {
+    let job = job(c)?;
+    let container = ContainerSeen {
+        id: job.container_id.clone(),
+        provider: c.text()?,
+        last_heartbeat_at: c.time_opt()?,
+        task_id: c.text_opt()?,
+        state: c.word()?,
+        health: c.word()?,
+        exit_code: c.int_opt()?,
+        reason: c.word_opt()?,
+        terminated_at: c.time_opt()?,
+        desired_by: c.text_opt()?,
+    };
+    Ok((job, container))
 }
 
 pub(crate) fn shown_job(c: &mut Columns<'_>) -> Result<ShownJob> {

@@ -327,7 +327,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NAME:/PATH[:ro]")]
     pub(crate) volume: Vec<VolumeMount>,
 
-    /// Docker: give it a secret of the server as the file /run/secrets/NAME (repeat for more)
+    /// Give it a secret of the server: in docker the file /run/secrets/NAME, else the variable NAME (repeat for more)
     #[arg(long, value_name = "NAME")]
     pub(crate) secret: Vec<String>,
 

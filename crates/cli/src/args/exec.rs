@@ -84,9 +84,3 @@ pub(crate) struct AttachArgs {
     #[arg(long, value_name = "KEYS", default_value = DetachKeys::DEFAULT)]
     pub(crate) detach_keys: DetachKeys,
 }
-
-#[derive(Debug, clap::Subcommand)]
-pub(crate) enum JobsCommand {
-    /// Come back to a job: its screen, its input, its exit code
-    Attach(AttachArgs),
-}

@@ -2,6 +2,7 @@
 
 mod containers;
 mod exec;
+mod jobs;
 mod others;
 
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use crate::bench::Part;
 
 pub(crate) use containers::*;
 pub(crate) use exec::*;
+pub(crate) use jobs::*;
 pub(crate) use others::*;
 
 #[derive(Debug, Parser)]
@@ -158,12 +160,18 @@ Ctrl-P Ctrl-Q leaves it running; 'parhelia jobs attach ID' comes back, also afte
     )]
     Exec(Box<ExecArgs>),
 
-    /// Jobs
-    #[command(visible_alias = "job")]
-    Jobs {
-        #[command(subcommand)]
-        command: JobsCommand,
-    },
+    /// List jobs, see what they wait for, read them, end them, go on with them
+    #[command(
+        visible_alias = "job",
+        after_help = "\
+Examples:
+  parhelia jobs                             those that are not over, and those of the last day
+  parhelia jobs --waiting                   those that need a person
+  parhelia jobs logs tests -f               the output of the job named tests, as it comes
+  parhelia jobs cancel 376c --wait          end one, and wait until it is gone
+A job is named by its id or a unique prefix of it, its container's id, or its name."
+    )]
+    Jobs(Box<JobsArgs>),
 
     /// End every orphan, or every dead container, after showing them
     #[command(after_help = "\
@@ -206,6 +214,17 @@ It ends with 1 when something is wrong, and with 0 when there are only warnings.
 
     /// See whether records and reality are being compared, or compare them now
     Reconciler(ReconcilerArgs),
+
+    /// See what a start of the server found of the jobs, and who is silent
+    #[command(after_help = "\
+Examples:
+  parhelia recovery status            what the last start found, and how every job is
+  parhelia recovery stale
+  parhelia recovery failed -o json    with the reasons, and how each could go on")]
+    Recovery(RecoveryArgs),
+
+    /// Show the last starts of the server, step by step
+    StartupLog,
 
     /// See sandboxes of other Parhelia instances in the same accounts, and take them over
     #[command(visible_alias = "instance")]

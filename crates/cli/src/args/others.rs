@@ -169,6 +169,28 @@ pub(crate) enum ReconcilerCommand {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct RecoveryArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<RecoveryCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RecoveryCommand {
+    /// Show what the last start found of each job, and how every job is
+    Status,
+    /// Show the sentinel files of this home as they are now, with their locks
+    Sentinels,
+    /// Show when each job was last heard
+    Heartbeats,
+    /// Show the figures of the last recovery, and of all jobs
+    Metrics,
+    /// Show the jobs that failed, why, and how each could go on
+    Failed,
+    /// Show the jobs that are silent and not known to be dead
+    Stale,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct InstancesArgs {
     #[command(subcommand)]
     pub(crate) command: Option<InstancesCommand>,

@@ -1,16 +1,22 @@
 //! The files of jobs: sentinels written, read and judged; locks asked.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use parhelia_core::Timestamp;
+use parhelia_core::job::classify::SentinelSeen;
 use parhelia_core::liveness::Ladder;
 use parhelia_core::time::seconds_between;
 use parhelia_providers::process::host::{Host, local_filesystem};
 use parhelia_providers::process::jobdir::{Durability, JobDir, Sentinel, job_id, read_json, write_json};
 use parhelia_providers::process::lock::{self, LockState};
+use parhelia_providers::process::{ProcessConfig, ProcessProvider};
+use parhelia_providers::{Provider, SystemClock};
 
 use super::store::{id, moment};
 use super::{Ground, Row, millis, percentile, stopwatch};
 
-pub(super) fn measure(ground: &Ground, quick: bool) -> Result<Vec<Row>, String> {
+pub(super) async fn measure(ground: &Ground, quick: bool) -> Result<Vec<Row>, String> {
     let count: u64 = if quick { 500 } else { 10_000 };
     let host = Host::this().map_err(|e| e.to_string())?;
     let home = ground.dir.join("jobs-bench");
@@ -41,7 +47,19 @@ pub(super) fn measure(ground: &Ground, quick: bool) -> Result<Vec<Row>, String> 
     }
     let ladder = Ladder::default();
     let now: Timestamp = moment();
-    let mut best = (f64::MAX, f64::MAX);
+    let ids: Vec<_> = (0..count).map(|n| job_id(&id(n))).collect();
+    let config = ProcessConfig {
+        home: home.clone(),
+        home_id: "bench".to_owned(),
+        supervisor: PathBuf::new(),
+        heartbeat_interval_seconds: 30,
+        output_rotate_bytes: 1 << 20,
+        keep_ended_seconds: 86_400,
+        clock: Arc::new(SystemClock::new()),
+    };
+    let provider = ProcessProvider::new(config).map_err(|e| e.to_string())?;
+    let files = provider.job_files().ok_or("the process provider has no files")?;
+    let mut best = (f64::MAX, f64::MAX, f64::MAX);
     for _ in 0..3 {
         let began = stopwatch();
         for dir in &dirs {
@@ -59,8 +77,15 @@ pub(super) fn measure(ground: &Ground, quick: bool) -> Result<Vec<Row>, String> 
             }
         }
         best.1 = best.1.min(millis(began));
+        let began = stopwatch();
+        let found = files.facts(ids.clone()).await.map_err(|e| e.to_string())?;
+        if !found.iter().all(|facts| matches!(facts.sentinel, SentinelSeen::Read(_))) {
+            return Err("a sentinel that was just written cannot be read".to_owned());
+        }
+        best.2 = best.2.min(millis(began));
     }
     Ok(vec![
+        Row::below(&format!("{count} jobs checked: sentinel, lock, result"), best.2, "ms", 100.0),
         Row::below(&format!("{count} sentinels checked (warm cache)"), best.0, "ms", 100.0),
         Row::plain(&format!("{count} locks queried"), best.1, "ms"),
         Row::below("sentinel write, p99", percentile(&mut writes, 0.99), "ms", 5.0),

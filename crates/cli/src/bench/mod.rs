@@ -167,7 +167,7 @@ pub(crate) async fn run(
         rows.extend(reconcile::measure(&ground, quick).await.map_err(failed("the reconciler"))?);
     }
     if wanted(Part::Jobs, "job files") {
-        rows.extend(jobs::measure(&ground, quick).map_err(failed("job files"))?);
+        rows.extend(jobs::measure(&ground, quick).await.map_err(failed("job files"))?);
     }
     if wanted(Part::Server, "a server") {
         rows.extend(server::measure(&ground, quick).await.map_err(failed("a server"))?);

@@ -7,8 +7,10 @@ mod doctor;
 mod events;
 mod exec;
 mod instances;
+mod jobs;
 mod mcp;
 mod reconciler;
+mod recovery;
 mod server;
 pub(crate) mod settings;
 mod shell;
@@ -27,8 +29,8 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         Command::Up(args) => server::up(ctx, args).await,
         Command::Down => server::down(ctx).await,
         Command::Containers(args) => containers::run(ctx, *args).await,
-        Command::Jobs { command: crate::args::JobsCommand::Attach(args) } => exec::attach(ctx, args).await,
         Command::Exec(args) => exec::run(ctx, *args).await,
+        Command::Jobs(args) => jobs::run(ctx, *args).await,
         Command::Cleanup(args) => cleanup::run(ctx, args).await,
         Command::Events(args) => match args.command {
             EventsCommand::List(args) => events::list(ctx, args).await,
@@ -39,6 +41,8 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
             ReconcilerCommand::Status => reconciler::status(ctx).await,
             ReconcilerCommand::Run => reconciler::run(ctx).await,
         },
+        Command::Recovery(args) => recovery::run(ctx, args.command).await,
+        Command::StartupLog => recovery::startup_log(ctx).await,
         Command::Instances(args) => match args.command.unwrap_or(InstancesCommand::List) {
             InstancesCommand::List => instances::list(ctx).await,
             InstancesCommand::Adopt { id, yes } => instances::adopt(ctx, &id, yes).await,

@@ -8,7 +8,9 @@ pub(crate) mod events;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub(crate) mod instances;
+pub(crate) mod jobs;
 pub(crate) mod reconciler;
+pub(crate) mod recovery;
 pub(crate) mod settings;
 pub(crate) mod table;
 pub(crate) mod text;

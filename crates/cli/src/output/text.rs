@@ -10,6 +10,7 @@ pub(crate) const DIM: Style = Style::new().dimmed();
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
 pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default();
+pub(crate) const YELLOW_BOLD: Style = AnsiColor::Yellow.on_default().bold();
 pub(crate) const RED: Style = AnsiColor::Red.on_default();
 pub(crate) const RED_BOLD: Style = AnsiColor::Red.on_default().bold();
 

@@ -150,7 +150,10 @@ fn tables() -> BTreeMap<&'static str, Vec<String>> {
     config.alerts = Config::parse(alert).unwrap().alerts;
     let whole = serde_json::to_value(&config).unwrap();
     let fields = |name: &str| whole[name][0].as_object().unwrap().keys().cloned().collect();
-    BTreeMap::from([("prices", fields("prices")), ("alerts", fields("alerts"))])
+    let engines = "[engines.a]\nprogram='a'\nstart=['{command}']\nresume=[]\nactivity=[]\nwaiting_codes=[]";
+    let engines = serde_json::to_value(Config::parse(engines).unwrap().engines).unwrap();
+    let engine = engines["a"].as_object().unwrap().keys().cloned().collect();
+    BTreeMap::from([("prices", fields("prices")), ("alerts", fields("alerts")), ("engines", engine)])
 }
 
 #[test]

@@ -29,6 +29,9 @@ pub(super) fn first_misfit(config: &Config) -> Option<Misfit> {
     if let Some((key, value, allowed)) = crate::alert::first_misfit(&config.alerts) {
         return Some(misfit(key, value, allowed));
     }
+    if let Some((key, value, allowed)) = crate::engine::first_misfit(&config.engines) {
+        return Some(misfit(key, value, allowed));
+    }
     let path = &config.monitor_log.path;
     if path.is_empty() || path.ends_with('/') {
         return Some(misfit("monitor_log.path", format!("'{path}'"), "the path of a file"));

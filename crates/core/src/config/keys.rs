@@ -64,7 +64,7 @@ const fn key(name: &'static str, kind: Kind, about: &'static str) -> Key {
     Key { name, kind, about }
 }
 
-/// Tables that stand more than once (`[[prices]]`) have no key here: they are set in the file alone.
+/// Tables that stand more than once (`[[prices]]`, `[engines.NAME]`) have no key here: they are set in the file alone.
 pub const ALL: &[Key] = &[
     key("fake_world", Kind::Text, "a provider for tests: the file that holds its world"),
     key("server.listen", Kind::Text, "a TCP address besides the unix socket"),
@@ -116,6 +116,8 @@ pub const ALL: &[Key] = &[
     ),
     int("health.future_tolerance_seconds", 0, 86_400, "a heartbeat from further in the future is refused"),
     int("process.output_rotate_bytes", 65_536, 1 << 40, "a job's output is rotated at this size"),
+    int("jobs.check_seconds", 1, 3600, "how often the sentinels of all jobs are looked at"),
+    int("jobs.keep_days", 1, 3650, "how long a job's directory and output are kept after its end"),
     key("docker.enabled", Kind::Switch, "whether Docker is a provider"),
     key("docker.host", Kind::Text, "where the engine is"),
     key("docker.cert_path", Kind::Text, "a directory with ca.pem, cert.pem and key.pem: then tcp is TLS"),

@@ -160,9 +160,13 @@ impl Loaded {
             })
             .collect();
         // Tables that stand more than once.
-        for (name, value) in whole.as_object().into_iter().flatten().filter(|(_, value)| value.is_array()) {
-            let origin = self.origins.get(name).cloned().unwrap_or(Origin::Default);
-            let about = format!("the [[{name}]] tables of the file");
+        let many = |name: &str, value: &serde_json::Value| value.is_array() || name == "engines";
+        for (name, value) in whole.as_object().into_iter().flatten().filter(|(name, value)| many(name, value))
+        {
+            let mut of_it = self.origins.iter().filter(|(key, _)| key.split('.').next() == Some(name));
+            let origin = of_it.next().map_or(Origin::Default, |(_, origin)| origin.clone());
+            let written = if value.is_array() { format!("[[{name}]]") } else { format!("[{name}.NAME]") };
+            let about = format!("the {written} tables of the file");
             let allowed = "tables".to_owned();
             all.push(Setting { key: name.clone(), value: value.clone(), origin, allowed, about });
         }

@@ -6,10 +6,14 @@ mod check;
 pub mod keys;
 mod layers;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::alert::Alert;
 use crate::cost::{Price, Prices};
+use crate::engine::{EngineConfig, Engines};
+use crate::job::classify::Rules;
 use crate::liveness::Ladder;
 use crate::word_enum;
 
@@ -23,6 +27,9 @@ pub struct Config {
     pub health: HealthConfig,
     pub process: Process,
     pub docker: Docker,
+    pub jobs: Jobs,
+    /// How the commands of agents are made, by the engine's name. The built-in ones need not stand here.
+    pub engines: BTreeMap<String, EngineConfig>,
     pub retention: Retention,
     pub monitor_log: MonitorLog,
     /// Webhooks, and the events that each is told of.
@@ -170,6 +177,21 @@ pub struct Process {
 impl Default for Process {
     fn default() -> Self {
         Self { output_rotate_bytes: 64 << 20 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Jobs {
+    /// How often the files of all jobs are looked at, besides every hint that something has changed.
+    pub check_seconds: u64,
+    /// How long the directory of a job, with its output, is kept after its end.
+    pub keep_days: u64,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self { check_seconds: 60, keep_days: 7 }
     }
 }
 
@@ -343,6 +365,17 @@ impl Default for MonitorLog {
 }
 
 impl Config {
+    /// When a job is stale or dead: at the same ages as a container is degraded or dead.
+    pub fn job_rules(&self) -> Rules {
+        Rules {
+            stale_seconds: self.health.degraded_after_seconds as f64,
+            dead_seconds: self.health.dead_after_seconds as f64,
+            future_seconds: self.health.future_tolerance_seconds as f64,
+            watch_seconds: self.health.resumption_window_seconds as f64,
+            keep_seconds: i64::try_from(self.jobs.keep_days.saturating_mul(86_400)).unwrap_or(i64::MAX),
+        }
+    }
+
     /// The ladder of the health loop. `unhealthy` begins at the seed's stale threshold.
     pub fn ladder(&self) -> Ladder {
         Ladder {
@@ -351,6 +384,10 @@ impl Config {
             dead_seconds: self.health.dead_after_seconds as f64,
             resumption_seconds: self.health.resumption_window_seconds as f64,
         }
+    }
+
+    pub fn engines(&self) -> Engines {
+        Engines::new(&self.engines)
     }
 
     pub fn price_table(&self) -> Prices {

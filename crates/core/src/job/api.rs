@@ -6,9 +6,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Job, Terminal};
+use super::{Job, JobStatus, Terminal};
 use crate::sandbox::Resources;
 use crate::state::{ContainerState, TerminationReason};
+use crate::word_enum;
 
 /// `POST /api/v1/jobs`: run this as a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -111,4 +112,50 @@ pub struct JobTotals {
     /// They need a person.
     pub waiting: i64,
     pub by_status: BTreeMap<String, i64>,
+}
+
+/// `POST /api/v1/jobs/{id}/resume`: a new job that goes on where that one was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResumeRequest {
+    /// What is new for it; nothing of the earlier prompt is sent again where its engine can resume a session.
+    pub arguments: Vec<String>,
+}
+
+/// `POST /api/v1/jobs/cleanup`. Without `ids` it only shows what qualifies.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct JobCleanupRequest {
+    /// Since its end; 0 is all that are over.
+    pub older_than_seconds: Option<i64>,
+    /// Only those; nothing that is not over ever qualifies.
+    pub statuses: Vec<JobStatus>,
+    /// Exactly the ones that a person was shown. Each is checked again before its directory goes.
+    pub ids: Option<Vec<Uuid>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct JobCleanupReport {
+    /// What qualifies (asked without ids).
+    pub candidates: Vec<JobView>,
+    /// What became of each (asked with ids).
+    pub outcomes: Vec<JobCleanupOutcome>,
+}
+
+word_enum!(
+    JobCleanupVerdict {
+        /// Its directory and its output are gone.
+        Cleaned = "cleaned",
+        /// It does not qualify (any more).
+        Skipped = "skipped",
+        /// It could not be proven to be over, or its directory could not be removed.
+        Failed = "failed",
+    }
+);
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct JobCleanupOutcome {
+    pub id: Uuid,
+    pub verdict: JobCleanupVerdict,
+    pub message: String,
 }

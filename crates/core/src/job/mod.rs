@@ -1,7 +1,10 @@
 //! Jobs: one execution of a command under a supervisor, and what is known of it. Its liveness comes from the
 //! files that the supervisor writes (seed 001); its container has the rest.
 
+pub mod admin;
 pub mod api;
+pub mod classify;
+pub mod recovery;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -37,17 +37,22 @@ pub(crate) async fn create(inner: &Arc<Inner>, spec: &SandboxSpec) -> Result<San
     // Goes with the work: a create that was given up by its caller is under way until its thread is back.
     let under_way = UnderWay::begin(inner, job)?;
     // A step of its own: where a dead mount holds it up until nobody waits any more, nothing is started.
-    let under_way = {
+    let (under_way, secrets) = {
         let workdir = spec.workdir.clone();
-        blocking(inner, CreateError::Unknown, move |_| {
+        let names = spec.surroundings.secrets.clone();
+        blocking(inner, CreateError::Unknown, move |inner| {
             find_workdir(workdir.as_deref()).map_err(CreateError::Rejected)?;
-            Ok(under_way)
+            let secrets = secrets(inner, &names).map_err(CreateError::Rejected)?;
+            Ok((under_way, secrets))
         })
         .await?
     };
     let (prepared, _under_way) = {
         let spec = spec.clone();
-        blocking(inner, CreateError::Unknown, move |inner| Ok((start(inner, job, &spec)?, under_way))).await?
+        blocking(inner, CreateError::Unknown, move |inner| {
+            Ok((start(inner, job, &spec, secrets)?, under_way))
+        })
+        .await?
     };
     if let Some(ended) = prepared {
         wait_for_start(inner, job, ended).await?;
@@ -98,7 +103,9 @@ fn validate(spec: &SandboxSpec) -> Result<(), String> {
              '{image}' or use provider docker"
         ));
     }
-    if let [first, ..] = spec.surroundings.asked()[..] {
+    // A secret is a variable of its environment; the rest is an engine's.
+    let asked = spec.surroundings.asked();
+    if let Some(first) = asked.into_iter().find(|asked| *asked != "secret") {
         return Err(format!(
             "the process provider cannot give a {first}: its processes are those of this machine; use provider docker"
         ));
@@ -133,12 +140,37 @@ fn validate(spec: &SandboxSpec) -> Result<(), String> {
             ));
         }
     }
+    if let Some(ours) = spec.surroundings.secrets.iter().find(|name| name.starts_with("PARHELIA_")) {
+        return Err(format!("the secret {ours} would be one of our own variables; give it another name"));
+    }
     if let Some(workdir) = &spec.workdir
         && (workdir.contains('\0') || !Path::new(workdir).is_absolute())
     {
         return Err(format!("the working directory '{workdir}' must be a full path; begin it with /"));
     }
     Ok(())
+}
+
+/// Names and values; the values are nowhere else.
+type Secrets = Vec<(String, std::ffi::OsString)>;
+
+fn secrets(inner: &Inner, names: &[String]) -> Result<Secrets, String> {
+    use std::os::unix::ffi::OsStringExt;
+    let dir = inner.config.home.join("secrets");
+    let read = |name: &String| {
+        let mut value = crate::secret::read(&dir, name)?;
+        // Written with an editor or `echo`, it ends with a newline that is no part of it.
+        if value.ends_with(b"\n") {
+            value.truncate(value.len() - if value.ends_with(b"\r\n") { 2 } else { 1 });
+        }
+        if value.contains(&0) || name.len() + 1 + value.len() >= ARGUMENT_MAX_BYTES {
+            return Err(format!(
+                "the secret {name} cannot be an environment variable: it holds a NUL byte, or more than 128 KiB"
+            ));
+        }
+        Ok((name.clone(), std::ffi::OsString::from_vec(value)))
+    };
+    names.iter().map(read).collect()
 }
 
 /// May wait for ever where the directory is on a server that does not answer.
@@ -152,7 +184,12 @@ fn find_workdir(workdir: Option<&str>) -> Result<(), String> {
 }
 
 /// `None` when there is one already that may live or has lived.
-fn start(inner: &Inner, job: Uuid, spec: &SandboxSpec) -> Result<Option<Ended>, CreateError> {
+fn start(
+    inner: &Inner,
+    job: Uuid,
+    spec: &SandboxSpec,
+    secrets: Secrets,
+) -> Result<Option<Ended>, CreateError> {
     let dir = inner.dir(job);
     // Whatever was known of an earlier directory of this name is about another one.
     locked(&inner.known).remove(&job);
@@ -170,7 +207,7 @@ fn start(inner: &Inner, job: Uuid, spec: &SandboxSpec) -> Result<Option<Ended>, 
     } else {
         make(inner, &dir, job, spec).map_err(refused)?
     };
-    spawn(inner, &dir, job, alive).map(Some)
+    spawn(inner, &dir, job, alive, secrets).map(Some)
 }
 
 /// Builds the directory aside and moves it into place: it is never seen without its lock.
@@ -234,7 +271,13 @@ fn take_over(inner: &Inner, dir: &JobDir, spec: &SandboxSpec) -> Result<Option<F
 
 /// The supervisor leaves our session by itself as its first act; until it has written its sentinel it is
 /// proven not to have started anything.
-fn spawn(inner: &Inner, dir: &JobDir, job: Uuid, alive: File) -> Result<Ended, CreateError> {
+fn spawn(
+    inner: &Inner,
+    dir: &JobDir,
+    job: Uuid,
+    alive: File,
+    secrets: Secrets,
+) -> Result<Ended, CreateError> {
     let refused = |what: &Path, error: io::Error| {
         CreateError::Rejected(format!(
             "the supervisor of job {job} could not be started: {}: {error}; check that file and the limits of \
@@ -257,6 +300,8 @@ fn spawn(inner: &Inner, dir: &JobDir, job: Uuid, alive: File) -> Result<Ended, C
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("PARHELIA_")) {
         command.env_remove(name);
     }
+    // In its environment alone, from which its command has them: never in a file.
+    command.envs(secrets);
     command.env(SUPERVISES_VARIABLE, job.to_string());
     let mut child = command.spawn().map_err(|error| refused(&inner.config.supervisor, error))?;
     let (tell, ended) = oneshot::channel();

@@ -11,10 +11,12 @@ mod create;
 mod evidence;
 pub mod host;
 pub mod jobdir;
+pub mod jobs;
 pub mod lock;
 pub(crate) mod logs;
 pub(crate) mod observe;
 pub(crate) mod procs;
+mod remove;
 mod stop;
 pub mod sweep;
 mod watch;
@@ -31,6 +33,7 @@ use uuid::Uuid;
 
 use self::host::Host;
 use self::jobdir::{JobDir, job_id, jobs_dir};
+use self::jobs::JobFiles;
 use self::observe::Known;
 use self::stop::Stopped;
 use self::watch::Watches;
@@ -45,6 +48,8 @@ pub struct ProcessConfig {
     pub supervisor: PathBuf,
     pub heartbeat_interval_seconds: u64,
     pub output_rotate_bytes: u64,
+    /// How long the directory of an ended job is kept.
+    pub keep_ended_seconds: u64,
     pub clock: Arc<dyn Clock>,
 }
 
@@ -86,6 +91,7 @@ impl ProcessProvider {
                 format!("{} could not be made: {error}; check the home's owner and space", jobs.display());
             std::io::Error::new(error.kind(), text)
         })?;
+        remove::finish_what_was_begun(&jobs);
         let inner = Inner {
             host: Host::this()?,
             config,
@@ -235,6 +241,19 @@ impl Provider for ProcessProvider {
     async fn evidence(&self, sandbox: &SandboxRef) -> Vec<(String, String)> {
         let Ok(job) = job_of(sandbox) else { return Vec::new() };
         blocking(&self.inner, |_| (), move |inner| Ok(evidence::of(inner, job))).await.unwrap_or_default()
+    }
+
+    fn job_files(&self) -> Option<JobFiles> {
+        Some(JobFiles::new(self.inner.clone()))
+    }
+
+    fn keeps_ended_seconds(&self) -> Option<u64> {
+        Some(self.inner.config.keep_ended_seconds)
+    }
+
+    async fn remove(&self, sandbox: &SandboxRef) -> Result<(), ProviderError> {
+        let job = job_of(sandbox)?;
+        blocking(&self.inner, ProviderError::Unreachable, move |inner| remove::remove(inner, job)).await
     }
 
     fn take_quarantined(&self) -> Vec<String> {

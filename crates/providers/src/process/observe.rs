@@ -134,7 +134,7 @@ fn local(inner: &Inner) -> Result<Result<(), String>, ProviderError> {
     })
 }
 
-fn jobs_in(jobs: &Path) -> Result<Vec<Uuid>, ProviderError> {
+pub(super) fn jobs_in(jobs: &Path) -> Result<Vec<Uuid>, ProviderError> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(jobs).map_err(|error| unreadable(jobs, &error))? {
         let entry = entry.map_err(|error| unreadable(jobs, &error))?;

@@ -109,6 +109,7 @@ pub(crate) fn supervised_by(home: &Path, rotate_bytes: u64, supervisor: PathBuf)
         supervisor,
         heartbeat_interval_seconds: 1,
         output_rotate_bytes: rotate_bytes,
+        keep_ended_seconds: 7 * 86_400,
         clock: Arc::new(SystemClock::new()),
     })
     .unwrap()

@@ -27,7 +27,8 @@ pub use problem::Fault;
 pub use routes::ACCESS;
 
 use self::handlers::{
-    alerts, containers, events, heartbeats, instances, jobs, mcp, reconciler, server, stream, tokens, why,
+    admin, alerts, containers, events, heartbeats, instances, jobs, mcp, reconciler, server, stream, tokens,
+    why,
 };
 use self::routes::Routes;
 use crate::metrics::{Metrics, RouteMeter};
@@ -79,6 +80,9 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Viewer, routes!(jobs::jobs))
         .add(Access::Operator, routes!(jobs::exec))
         .add(Access::Viewer, routes!(jobs::job))
+        .add(Access::Operator, routes!(jobs::cancel))
+        .add(Access::Operator, routes!(jobs::resume))
+        .add(Access::Operator, routes!(jobs::cleanup))
         .add(Access::Viewer, routes!(events::events))
         .add(Access::Viewer, routes!(stream::stream))
         .add(Access::Viewer, routes!(alerts::alerts))
@@ -88,6 +92,15 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Viewer, routes!(instances::instances))
         .add(Access::Admin, routes!(instances::adopt))
         .add(Access::ViewerOrOwn, routes!(why::why))
+        .add(Access::Admin, routes!(admin::recovery_status))
+        .add(Access::Admin, routes!(admin::sentinels))
+        .add(Access::Admin, routes!(admin::heartbeats))
+        .add(Access::Admin, routes!(admin::metrics))
+        .add(Access::Admin, routes!(admin::failed))
+        .add(Access::Admin, routes!(admin::stale))
+        .add(Access::Admin, routes!(admin::resume))
+        .add(Access::Admin, routes!(admin::health))
+        .add(Access::Admin, routes!(admin::startup_log))
         .add(Access::Viewer, routes!(server::doctor))
         .add(Access::Viewer, routes!(server::server))
         .add(Access::Admin, routes!(server::shutdown))

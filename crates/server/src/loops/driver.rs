@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use parhelia_core::TRACES;
 use parhelia_core::event::{EventType, NewEvent, Source};
+use parhelia_core::job::StartStep;
 use parhelia_core::time::{Clock, seconds_between};
 use parhelia_store::StoreError;
 use serde_json::json;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::{Instrument, error, info_span};
 
+use super::jobs::JobNews;
 use super::reconciler::{PassReport, Reconciler};
 use super::{Context, stopped};
+use crate::startup::{Said, StartLog};
 
 /// While something is being started, stopped or operated on, and after a pass that failed.
 pub const BUSY_PERIOD: Duration = Duration::from_secs(2);
@@ -74,13 +77,28 @@ pub fn requests() -> (PassRequests, SharedQueue) {
     (PassRequests { soon, ask }, Arc::new(tokio::sync::Mutex::new(queue)))
 }
 
+/// Whom a reconciler waits for at the start, and whom it tells of its passes.
+#[derive(Debug, Clone)]
+pub struct Company {
+    pub start: Arc<StartLog>,
+    pub jobs: Arc<JobNews>,
+    /// Its first pass is the step of the start that looks for orphans.
+    pub first: bool,
+}
+
 /// Runs one provider's reconciler until shutdown.
 pub async fn reconcile(
     context: Context,
     reconciler: Reconciler,
     queue: SharedQueue,
+    company: Company,
     mut shutdown: watch::Receiver<bool>,
 ) -> Ended {
+    // Nobody is called an orphan, and nothing is ended, before every job of this home is classified.
+    tokio::select! {
+        () = stopped(&mut shutdown) => return Ended::Shutdown,
+        () = company.start.classified() => {}
+    }
     // Nobody else wants it while this loop runs; the one after it goes on with it.
     let mut queue = queue.lock().await;
     let queue = &mut *queue;
@@ -105,6 +123,21 @@ pub async fn reconcile(
         let (pause, outcome) = match passed {
             Ok(report) => {
                 failing = None;
+                if report.acted || trigger == "hint" {
+                    company.jobs.poke();
+                }
+                if company.first && !company.start.is_finished() {
+                    let counts = &report.counts;
+                    let message = format!(
+                        "{} sandboxes, {} orphans, {} suspects",
+                        counts.sandboxes, counts.orphans, counts.suspected
+                    );
+                    let step =
+                        company.start.step(StartStep::Orphans, Said::ok(message), context.clock.as_ref());
+                    if step.await.is_err() {
+                        return Ended::Fenced;
+                    }
+                }
                 (pause(&report, poll, context.clock.as_ref()), Ok(()))
             }
             Err(StoreError::Fenced { .. }) => return Ended::Fenced,

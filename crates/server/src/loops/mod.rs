@@ -5,6 +5,7 @@ pub mod driver;
 pub mod election;
 pub mod guests;
 pub mod health;
+pub mod jobs;
 pub mod lease;
 pub mod reconciler;
 pub mod retention;

@@ -13,7 +13,9 @@ use parhelia_core::cost::Prices;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::history::Recorded;
 use parhelia_core::ids::ContainerId;
-use parhelia_core::reconcile::{Action, Answer, Inspected, Observed, Plan, Tracked, View, plan, removals};
+use parhelia_core::reconcile::{
+    Action, Answer, Counts, Inspected, Observed, Plan, Tracked, View, plan, removals,
+};
 use parhelia_core::sandbox::{Inspection, Phase, Sandbox};
 use parhelia_core::state::{ContainerState, TerminationReason};
 use parhelia_core::{TRACES, Timestamp};
@@ -23,7 +25,8 @@ use serde_json::json;
 use tracing::{Instrument, Span, debug, info, info_span, warn};
 
 use super::Context;
-use crate::service::secret_hash;
+use super::jobs::JobNews;
+use crate::service::{cleaned, secret_hash};
 
 /// Provider calls under way at once.
 const PROVIDER_CALLS: usize = 16;
@@ -37,6 +40,8 @@ pub struct Reconciler {
     context: Context,
     provider: Arc<dyn Provider>,
     prices: Prices,
+    /// How far the recovery of this home's jobs is: before its end no directory of theirs goes.
+    jobs: Option<Arc<JobNews>>,
 }
 
 /// What a pass leaves for the one who drives it.
@@ -45,6 +50,9 @@ pub struct PassReport {
     pub busy: bool,
     pub wake_at: Option<Timestamp>,
     pub failures: i64,
+    /// Something was done, or noted of somebody.
+    pub acted: bool,
+    pub counts: Counts,
 }
 
 #[derive(Debug)]
@@ -57,7 +65,11 @@ struct Seen {
 impl Reconciler {
     pub fn new(context: Context, provider: Arc<dyn Provider>) -> Self {
         let prices = context.config.price_table();
-        Self { context, provider, prices }
+        Self { context, provider, prices, jobs: None }
+    }
+
+    pub fn with_jobs(self, jobs: Arc<JobNews>) -> Self {
+        Self { jobs: Some(jobs), ..self }
     }
 
     pub fn provider(&self) -> &Arc<dyn Provider> {
@@ -81,7 +93,8 @@ impl Reconciler {
         let next_removal = self.remove_ended(&seen).await?;
         self.record(trigger, started_at, began, &seen, failures).await?;
         let wake_at = [plan.wake_at, next_removal].into_iter().flatten().min();
-        Ok(PassReport { busy: plan.busy, wake_at, failures })
+        let acted = !plan.actions.is_empty();
+        Ok(PassReport { busy: plan.busy, wake_at, failures, acted, counts: plan.counts.clone() })
     }
 
     /// The provider first, then the rows: a row is always older than its sandbox, so whatever the listing
@@ -215,6 +228,10 @@ impl Reconciler {
         else {
             return Ok(None);
         };
+        // What was found at the start must be decided before anything that could prove it goes.
+        if self.jobs.as_ref().is_some_and(|jobs| !jobs.recovered()) {
+            return Ok(None);
+        }
         let ended = listing.sandboxes.iter().filter(|s| matches!(s.phase, Phase::Exited(_)));
         let sandbox_ids: Vec<String> = ended.map(|s| s.sandbox_id.clone()).collect();
         if sandbox_ids.is_empty() {
@@ -236,10 +253,33 @@ impl Reconciler {
             container_id: sandbox.tags.container.clone(),
             sandbox_id: Some(sandbox.sandbox_id.clone()),
         };
+        match self.clean_job(&named).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(e) => {
+                warn!(container = %named.container_id, error = %e, "its removal was not recorded; it stays");
+                return;
+            }
+        }
         match self.in_time("remove", self.provider.remove(&named)).await {
             Ok(()) => info!(container = %named.container_id, "removed: its end is recorded"),
             Err(why) => warn!(container = %named.container_id, %why, "could not be removed"),
         }
+    }
+
+    /// Records that the directory of its job goes; false when it must stay: nobody knows yet how that job ended.
+    async fn clean_job(&self, named: &SandboxRef) -> Result<bool, StoreError> {
+        let Context { store, fence, clock, .. } = &self.context;
+        let Some(job) = store.job_of_container(&named.container_id).await? else { return Ok(true) };
+        if !job.status.is_over() {
+            // Without a directory here there is nothing that a late look at the job could need.
+            return Ok(self.provider.job_directory(&named.container_id).is_none());
+        }
+        if job.cleaned_at.is_none() {
+            let event = cleaned(&job, Source::Reconciler, "reconciler");
+            store.clean_job(Some(fence), job.id, clock.now(), event).await?;
+        }
+        Ok(true)
     }
 
     async fn perform(

@@ -91,11 +91,19 @@ impl Service {
             Some(task) => format!("Container created for task {task}"),
             None => "Container created".to_owned(),
         };
+        let mut details = json!({ "by": caller.subject, "provider": provider });
+        if let Some(job) = &new_job {
+            details["job"] = json!(job.id);
+            details["engine"] = json!(job.engine);
+            if let Some(origin) = job.origin_id {
+                details["origin"] = json!(origin);
+            }
+        }
         let event = NewEvent::new(EventType::ContainerCreated, Source::User, message)
             .container(&id)
             .task(spec.task_id.as_deref())
             .change("none", ContainerState::Created)
-            .details(json!({ "by": caller.subject, "provider": provider }))
+            .details(details)
             .recording(&Recorded::intent(Some(rate), now));
         let row = NewContainer {
             job: new_job,
@@ -357,6 +365,14 @@ impl Service {
                     LogChunk { offset: 0, next_offset: 0, bytes: Vec::new(), finished: false }
                 }
                 Err(ProviderError::Rejected(_)) => {
+                    let job = self.store.job_of_container(&view.record.id).await?;
+                    if let Some(job) = job.filter(|job| job.cleaned_at.is_some()) {
+                        return Err(ServiceError::NotFound {
+                            what: "output any more of job",
+                            id: job.id.to_string(),
+                            fix: "its directory was cleaned up; 'parhelia jobs show' still has its result, and its events are kept",
+                        });
+                    }
                     return Err(ServiceError::NotFound {
                         what: "output of",
                         id: view.record.id.to_string(),

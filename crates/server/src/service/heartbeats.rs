@@ -66,6 +66,7 @@ impl Service {
         }
         let heard = good.iter().zip(&stored).filter(|(_, known)| **known).map(|(s, _)| &s.container_id);
         self.observer.heard(heard, now);
+        self.job_news.heard(good.iter().zip(&stored).filter(|(_, known)| **known).map(|(sample, _)| sample));
         let accepted = stored.iter().filter(|known| **known).count();
         self.metrics.heartbeats.accepted(accepted);
         Ok(HeartbeatReceipt { accepted, rejected })

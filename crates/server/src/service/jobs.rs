@@ -1,9 +1,9 @@
 //! Jobs: run, look, end, go on. What a job does is the jobs loop's to say; here are the wishes.
 
 use parhelia_core::Timestamp;
-use parhelia_core::api::RunRequest;
+use parhelia_core::api::{RunRequest, StopRequest};
 use parhelia_core::ids::ContainerId;
-use parhelia_core::job::api::{ExecRequest, JobList, JobTotals, JobView};
+use parhelia_core::job::api::{ExecRequest, JobList, JobTotals, JobView, ResumeRequest};
 use parhelia_core::job::{JobActivity, JobAsk, JobStatus, job_id};
 use parhelia_core::time::{plus_seconds, seconds_between};
 use parhelia_store::{NewJob, ShownFilter, ShownJob};
@@ -87,6 +87,88 @@ impl Service {
             secrets: request.secrets,
         };
         let container = self.intend(run, Some(AskedJob { ask, origin_id: None }), caller).await?;
+        self.shown(job_id(&container)).await
+    }
+
+    /// Sets the desired state of its container; the reconciler ends it and writes the receipts.
+    pub async fn cancel_job(
+        &self,
+        given: &str,
+        request: StopRequest,
+        caller: &Caller,
+    ) -> Result<JobView, ServiceError> {
+        let view = self.job(given).await?;
+        self.terminate(view.job.container_id.as_str(), request, caller).await?;
+        self.shown(view.job.id).await
+    }
+
+    /// A new job with the context of an earlier one: its engine's way to go on with its session, else the same
+    /// command again.
+    pub async fn resume_job(
+        &self,
+        given: &str,
+        request: ResumeRequest,
+        caller: &Caller,
+    ) -> Result<JobView, ServiceError> {
+        self.resume_from(given, request, true, caller).await
+    }
+
+    /// Without the checkpoint the same command is run again, whatever its engine can do.
+    pub async fn resume_from(
+        &self,
+        given: &str,
+        request: ResumeRequest,
+        checkpoint: bool,
+        caller: &Caller,
+    ) -> Result<JobView, ServiceError> {
+        let origin = self.job(given).await?;
+        let job = &origin.job;
+        if !job.status.is_over() && origin.state.is_active() {
+            return Err(ServiceError::Conflict {
+                message: format!("job {} is not over: two of it would write into one session", job.id),
+                fix: "attach to it with 'parhelia jobs attach', or end it first with 'parhelia jobs cancel --wait'",
+            });
+        }
+        let container = self.store.container(&job.container_id).await?;
+        let container = container.ok_or_else(|| ServiceError::no_container(job.container_id.as_str()))?;
+        let Some(spec) = container.spec else {
+            return Err(ServiceError::invalid(
+                format!("nobody here knows what job {} was asked to do: it was found, not started", job.id),
+                "start it anew with 'parhelia exec'",
+            ));
+        };
+        let engine = self.engines.get(&job.engine).ok();
+        let session = job.agent_session.clone().filter(|_| checkpoint);
+        let session = session.or_else(|| engine.filter(|_| checkpoint)?.session_in(&spec.command));
+        let resumed = engine.zip(session.as_deref());
+        let made = resumed.and_then(|(engine, id)| engine.resume(&spec.command, id, &request.arguments));
+        let command = match made {
+            Some(made) => made.command,
+            None => spec.command.iter().chain(&request.arguments).cloned().collect(),
+        };
+        let codes = || engine.map(|engine| engine.waiting_codes.clone()).unwrap_or_default();
+        let ask = spec.job.clone().unwrap_or_else(|| JobAsk { waiting_codes: codes(), ..JobAsk::default() });
+        let ask = JobAsk { engine: Some(job.engine.clone()), agent_session: session, ..ask };
+        let run = RunRequest {
+            provider: container.provider,
+            image: spec.image,
+            name: spec.name,
+            command,
+            env: spec.env,
+            workdir: spec.workdir,
+            labels: spec.labels,
+            resources: spec.resources,
+            task_id: spec.task_id,
+            task_title: None,
+            idle_timeout_seconds: spec.idle_timeout_seconds,
+            keep: container.keep,
+            tmux_session: spec.tmux_session,
+            user: spec.surroundings.user,
+            network: spec.surroundings.network,
+            volumes: spec.surroundings.volumes,
+            secrets: spec.surroundings.secrets,
+        };
+        let container = self.intend(run, Some(AskedJob { ask, origin_id: Some(job.id) }), caller).await?;
         self.shown(job_id(&container)).await
     }
 

@@ -11,10 +11,12 @@ mod error;
 mod events;
 mod heartbeats;
 mod instances;
+mod job_cleanup;
 mod jobs;
 mod overview;
 mod past;
 mod reconciler;
+mod recovery;
 mod validate;
 mod why;
 
@@ -36,6 +38,7 @@ use crate::entropy::Entropy;
 use crate::loops::driver::PassRequests;
 use crate::loops::election::Lead;
 use crate::loops::health::Observer;
+use crate::loops::jobs::JobNews;
 use crate::metrics::Metrics;
 use crate::relay::alerts::Posts;
 
@@ -43,6 +46,7 @@ pub use access::{Refusal, denied, hash, may_touch, secret_hash};
 pub use containers::ListQuery;
 pub use error::ServiceError;
 pub use events::EventQuery;
+pub(crate) use job_cleanup::cleaned;
 pub use jobs::JobQuery;
 
 /// Who asks. Named in the events of what they did.
@@ -92,6 +96,8 @@ pub struct Service {
     guests: access::Guests,
     /// Every configured alert, and the means to try it.
     posts: Posts,
+    /// What makes the jobs loops look, and how far the recovery is.
+    pub(crate) job_news: Arc<JobNews>,
 }
 
 impl Service {
@@ -108,14 +114,14 @@ impl Service {
         metrics: Arc<Metrics>,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
-        let prices = config.price_table();
+        let (prices, engines) = (config.price_table(), config.engines());
         let last_asked = AtomicI64::new(millis(clock.as_ref()));
         Self {
             store,
             providers,
             config,
             prices,
-            engines: Engines::default(),
+            engines,
             clock,
             entropy,
             instance_id,
@@ -127,11 +133,16 @@ impl Service {
             last_stranger_poke: AtomicI64::new(i64::MIN / 2),
             guests: access::Guests::default(),
             posts: Posts::new(),
+            job_news: Arc::default(),
         }
     }
 
     pub fn with_posts(self, posts: Posts) -> Self {
         Self { posts, ..self }
+    }
+
+    pub fn with_jobs(self, job_news: Arc<JobNews>) -> Self {
+        Self { job_news, ..self }
     }
 
     pub(crate) fn provider(&self, name: &str) -> Result<&ProviderHandle, ServiceError> {

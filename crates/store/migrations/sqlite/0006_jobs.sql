@@ -27,7 +27,7 @@ CREATE TABLE jobs (
     cleaned_at       TEXT
 );
 CREATE INDEX idx_jobs_created ON jobs(created_at, id);
-CREATE INDEX idx_jobs_open ON jobs(id) WHERE status NOT IN ('dead', 'finished', 'failed');
+CREATE INDEX idx_jobs_open ON jobs(id) WHERE status NOT IN ('finished', 'failed');
 
 -- Each start of a server, step by step. One without an end was cut off.
 CREATE TABLE startups (

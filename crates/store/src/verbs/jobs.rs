@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use parhelia_core::event::NewEvent;
 use parhelia_core::ids::ContainerId;
+use parhelia_core::job::classify::ContainerSeen;
 use parhelia_core::job::{Job, JobNote, JobStatus, Startup, StepReport};
 use uuid::Uuid;
 
@@ -79,6 +80,11 @@ impl Store {
         self.query(&sql::JOBS_OPEN, params![provider, uncleaned], row::job).await
     }
 
+    /// What the jobs loop looks at: all (of one provider) that are not known to have ended, with their containers.
+    pub async fn jobs_watched(&self, provider: Option<&str>) -> Result<Vec<(Job, ContainerSeen)>> {
+        self.query(&sql::JOBS_WATCHED, params![provider], row::watched_job).await
+    }
+
     /// `Conflict` when its status is no longer the one that was decided from.
     pub async fn note_job(
         &self,
@@ -116,6 +122,23 @@ impl Store {
         self.write(script).await.map(drop)
     }
 
+    /// `Conflict` when it is not over, or was clean already.
+    pub async fn clean_job(
+        &self,
+        fence: Option<&Fence>,
+        id: Uuid,
+        now: Timestamp,
+        event: NewEvent,
+    ) -> Result<()> {
+        let mut script = match fence {
+            Some(fence) => Script::fenced("clean_job", fence),
+            None => Script::new("clean_job"),
+        };
+        script.one(&sql::JOB_CLEANED, params![id, now]);
+        script.events(vec![event], &text_of(now));
+        self.write(script).await.map(drop)
+    }
+
     /// Recorded before anything else is done: a start without an end was cut off.
     pub async fn begin_startup(&self, startup: &Startup, keep: i64) -> Result<()> {
         let mut script = Script::new("begin_startup");
@@ -134,6 +157,25 @@ impl Store {
         let mut script = Script::new("note_startup");
         script.one(&sql::STARTUP_NOTE, params![owner_id, text_json(&steps)?, finished_at]);
         self.write(script).await.map(drop)
+    }
+
+    /// The last step, with the event that tells of it.
+    pub async fn finish_startup(
+        &self,
+        fence: &Fence,
+        steps: &[StepReport],
+        event: NewEvent,
+        now: Timestamp,
+    ) -> Result<()> {
+        let mut script = Script::fenced("finish_startup", fence);
+        script.one(&sql::STARTUP_NOTE, params![&fence.owner_id, text_json(&steps)?, Some(now)]);
+        script.event(event, &text_of(now));
+        self.write(script).await.map(drop)
+    }
+
+    /// The last start of this home before that of `owner_id`.
+    pub async fn startup_before(&self, home_id: &str, owner_id: &str) -> Result<Option<Startup>> {
+        self.query_one(&sql::STARTUP_BEFORE, params![home_id, owner_id], row::startup).await
     }
 
     /// Newest first.

@@ -33,13 +33,18 @@ enum From {
 pub(super) async fn run(ctx: &Context, args: LogsArgs) -> Result<()> {
     let client = ctx.client()?;
     let id = get(&client, &args.id).await?.record.id;
+    show(ctx, &client, id.as_str(), &args).await
+}
+
+/// The output of one that is known.
+pub(crate) async fn show(ctx: &Context, client: &Client, id: &str, args: &LogsArgs) -> Result<()> {
     let begin = match (args.tail, args.tail_bytes) {
-        (Some(lines), _) => last_lines(ctx, &client, id.as_str(), lines).await?,
+        (Some(lines), _) => last_lines(ctx, client, id, lines).await?,
         (None, Some(bytes)) => Some(From::Tail(bytes)),
         (None, None) => Some(From::Offset(0)),
     };
     match begin {
-        Some(begin) => print(ctx, &client, id.as_str(), begin, args.follow).await,
+        Some(begin) => print(ctx, client, id, begin, args.follow).await,
         None => Ok(()),
     }
 }

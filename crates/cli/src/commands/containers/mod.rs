@@ -1,9 +1,9 @@
 //! `parhelia containers`: what is there, how it is, what it costs.
 
-mod logs;
+pub(crate) mod logs;
 mod run;
 mod stop;
-mod watch;
+pub(crate) mod watch;
 
 use parhelia_core::api::{ContainerList, ContainerView, EventList, HeartbeatHistory, Totals};
 use parhelia_core::ids::ContainerId;

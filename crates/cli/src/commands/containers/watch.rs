@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::error::{CliError, Result};
 use crate::output::{self, text};
 
-pub(super) const INTERVAL: Duration = Duration::from_secs(2);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
 
 pub(super) async fn run(
     ctx: &Context,
@@ -64,7 +64,7 @@ fn frame(ctx: &Context, found: &Found, interval: Duration) -> Vec<String> {
     lines
 }
 
-fn terminal_rows() -> Option<usize> {
+pub(crate) fn terminal_rows() -> Option<usize> {
     rustix::termios::tcgetwinsize(std::io::stdout())
         .ok()
         .map(|size| usize::from(size.ws_row))
@@ -73,7 +73,7 @@ fn terminal_rows() -> Option<usize> {
 
 /// Draws over the last frame. Long lines are cut by the terminal itself, and nothing is left switched off
 /// if we are ended between two frames.
-fn draw(lines: &[String], first: bool) -> Result<()> {
+pub(crate) fn draw(lines: &[String], first: bool) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     let colours = anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never;
     let mut screen = String::from(if first { "\x1b[2J\x1b[H\x1b[?7l" } else { "\x1b[H\x1b[?7l" });

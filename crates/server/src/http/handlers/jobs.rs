@@ -3,7 +3,10 @@
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use parhelia_core::job::api::{ExecRequest, JobList, JobView};
+use parhelia_core::api::StopRequest;
+use parhelia_core::job::api::{
+    ExecRequest, JobCleanupReport, JobCleanupRequest, JobList, JobView, ResumeRequest,
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -69,4 +72,46 @@ pub(in crate::http) async fn exec(
 )]
 pub(in crate::http) async fn job(State(app): State<App>, Path(id): Path<String>) -> Answer<JobView> {
     Ok(Json(app.service.job(&id).await?))
+}
+
+/// Asks for its end and that of everything that it started: politely, and by force after the grace (10 s).
+#[utoipa::path(
+    post, path = "/api/v1/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path)),
+    request_body(content = StopRequest, description = "may be left out"), responses((status = 200, body = JobView)),
+)]
+pub(in crate::http) async fn cancel(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Extension(who): Who,
+    Body(request): Body<StopRequest>,
+) -> Answer<JobView> {
+    Ok(Json(app.service.cancel_job(&id, request, &who).await?))
+}
+
+/// Starts a new job that goes on where an earlier one was.
+#[utoipa::path(
+    post, path = "/api/v1/jobs/{id}/resume", tag = "jobs", params(("id" = String, Path)),
+    request_body(content = ResumeRequest, description = "may be left out"), responses((status = 201, body = JobView)),
+)]
+pub(in crate::http) async fn resume(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Extension(who): Who,
+    Body(request): Body<ResumeRequest>,
+) -> Result<(StatusCode, Json<JobView>), Fault> {
+    Ok((StatusCode::CREATED, Json(app.service.resume_job(&id, request, &who).await?)))
+}
+
+/// Shows whose directories could go (without `ids`), or removes exactly those that were shown.
+#[utoipa::path(
+    post, path = "/api/v1/jobs/cleanup", tag = "jobs",
+    request_body(content = JobCleanupRequest, description = "may be left out"),
+    responses((status = 200, body = JobCleanupReport)),
+)]
+pub(in crate::http) async fn cleanup(
+    State(app): State<App>,
+    Extension(who): Who,
+    Body(request): Body<JobCleanupRequest>,
+) -> Answer<JobCleanupReport> {
+    Ok(Json(app.service.cleanup_jobs(request, &who).await?))
 }

@@ -1,5 +1,6 @@
 //! The handlers, by what they are about: parse, call, render.
 
+pub(super) mod admin;
 pub(super) mod alerts;
 pub(super) mod containers;
 pub(super) mod events;
