@@ -28,6 +28,7 @@ pub(super) async fn run(ctx: &Context, args: JobsArgs) -> Result<()> {
         JobsCommand::Show { id } => show(ctx, &id).await,
         JobsCommand::Logs(args) => job_logs(ctx, args).await,
         JobsCommand::Health { id } => health(ctx, &id).await,
+        JobsCommand::Attach(args) => super::exec::attach(ctx, args).await,
         JobsCommand::Cancel(args) => cancel::run(ctx, args).await,
         JobsCommand::Resume(args) => resume(ctx, args).await,
         JobsCommand::Cleanup(args) => cleanup::run(ctx, args).await,
