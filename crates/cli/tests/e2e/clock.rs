@@ -54,9 +54,7 @@ fn heartbeats(home: &Home, container: &str) -> usize {
 
 #[test]
 fn an_hour_forward_and_back_kills_nobody() {
-    let home = Home::with_config(
-        "[health]\nheartbeat_interval_seconds = 1\n[jobs]\ncheck_seconds = 1\n",
-    );
+    let home = Home::with_config("[health]\nheartbeat_interval_seconds = 1\n[jobs]\ncheck_seconds = 1\n");
     let clock = Clock::new(&home);
     let mut server = clock.up(&home);
     let jobs: Vec<(String, String)> = (0..3)
@@ -91,7 +89,14 @@ fn alive(home: &Home, jobs: &[(String, String)], before: &[usize], offset: &str)
         let job = job(home, id);
         assert!(["fresh", "reattached"].contains(&text(&job, "status")), "{offset}: {job}");
         let events = home.events_of(container);
-        let bad = ["job_stale", "job_dead", "job_failed", "container_dead", "container_unhealthy", "container_degraded"];
+        let bad = [
+            "job_stale",
+            "job_dead",
+            "job_failed",
+            "container_dead",
+            "container_unhealthy",
+            "container_degraded",
+        ];
         assert!(!events.iter().any(|kind| bad.contains(&kind.as_str())), "{offset}: {events:?}");
         assert_eq!(home.seen(container)["state"], "running");
     }

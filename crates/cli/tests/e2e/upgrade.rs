@@ -115,7 +115,14 @@ fn a_hundred_jobs_outlive_ten_servers_and_an_upgrade() {
     }
     for (container, mut kept) in followed {
         read_on(&home, container, &mut kept);
-        assert_eq!(String::from_utf8(kept).unwrap(), expected, "who followed {container} saw every line once");
+        assert_eq!(
+            String::from_utf8(kept).unwrap(),
+            expected,
+            "who followed {container} saw every line once"
+        );
     }
-    println!("{JOBS} jobs of {LINES} lines through {} kills; {reattached} times one was found again", kills());
+    println!(
+        "{JOBS} jobs of {LINES} lines through {} kills; {reattached} times one was found again",
+        kills()
+    );
 }

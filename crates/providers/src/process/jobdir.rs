@@ -205,6 +205,13 @@ pub struct JobResult {
 }
 
 impl JobResult {
+    /// As shells number it: 128 and the signal when one ended it.
+    pub fn shell_code(&self) -> i32 {
+        let signal = || self.signal.as_deref().and_then(crate::supervise::signals::number);
+        let code = self.exit_code.or_else(|| signal().map(|number| 128 + i64::from(number)));
+        code.and_then(|code| i32::try_from(code).ok()).unwrap_or(1)
+    }
+
     pub fn reason(&self) -> TerminationReason {
         self.reason.parse().unwrap_or(match self.exit_code {
             Some(0) => TerminationReason::Completed,
