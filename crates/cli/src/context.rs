@@ -1,6 +1,7 @@
 //! What every command is given: where to print, which clock to read, and how to reach the server.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use parhelia_core::time::Clock;
@@ -18,6 +19,9 @@ pub(crate) struct Context {
     pub(crate) clock: SystemClock,
     pub(crate) globals: GlobalArgs,
     on_interrupt: Mutex<String>,
+    /// Signals are for the job that we stand for, not for us.
+    signals_are_passed_on: AtomicBool,
+    exit_code: AtomicI32,
 }
 
 impl Context {
@@ -30,7 +34,14 @@ impl Context {
             }
         }
         let out = Out::new(globals.output, globals.quiet);
-        Self { out, clock: SystemClock::new(), globals, on_interrupt: Mutex::new(String::new()) }
+        Self {
+            out,
+            clock: SystemClock::new(),
+            globals,
+            on_interrupt: Mutex::default(),
+            signals_are_passed_on: AtomicBool::default(),
+            exit_code: AtomicI32::new(0),
+        }
     }
 
     pub(crate) fn now(&self) -> jiff::Timestamp {
@@ -87,6 +98,23 @@ impl Context {
     /// What to say if Ctrl-C comes now.
     pub(crate) fn if_interrupted(&self, note: impl Into<String>) {
         *self.on_interrupt.lock().unwrap_or_else(PoisonError::into_inner) = note.into();
+    }
+
+    pub(crate) fn pass_signals_on(&self) {
+        self.signals_are_passed_on.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn signals_are_passed_on(&self) -> bool {
+        self.signals_are_passed_on.load(Ordering::Relaxed)
+    }
+
+    /// The exit code of this program, when nothing fails: that of what it stood for.
+    pub(crate) fn end_with(&self, code: i32) {
+        self.exit_code.store(code, Ordering::Relaxed);
+    }
+
+    pub(crate) fn exit_code(&self) -> i32 {
+        self.exit_code.load(Ordering::Relaxed)
     }
 
     pub(crate) fn interrupt_note(&self) -> String {

@@ -2,6 +2,7 @@
 //! of the HTTP API.
 
 mod args;
+mod attach;
 mod autostart;
 mod bench;
 mod client;
@@ -11,6 +12,7 @@ mod error;
 mod output;
 mod quantity;
 mod telemetry;
+mod terminal;
 
 use std::ffi::OsString;
 
@@ -19,7 +21,7 @@ use clap::Parser;
 use crate::args::{Cli, Command};
 use crate::commands::settings;
 use crate::context::Context;
-use crate::error::{CliError, Exit, Result};
+use crate::error::{CliError, Result};
 
 fn main() {
     std::process::exit(run());
@@ -42,7 +44,7 @@ fn run() -> i32 {
 
     let context = Context::new(cli.globals);
     match dispatch(cli.command, &context, serving) {
-        Ok(()) => Exit::Ok.code(),
+        Ok(()) => context.exit_code(),
         Err(error) => {
             output::report(&error, context.out.format().is_structured());
             error.exit.code()
@@ -76,7 +78,7 @@ fn dispatch(command: Command, context: &Context, serving: bool) -> Result<()> {
         }
         tokio::select! {
             result = commands::run(command, context) => result,
-            _ = tokio::signal::ctrl_c() => Err(CliError::interrupted(&context.interrupt_note())),
+            () = interrupted(context) => Err(CliError::interrupted(&context.interrupt_note())),
         }
     });
     // The last spans still need the runtime.
@@ -84,6 +86,11 @@ fn dispatch(command: Command, context: &Context, serving: bool) -> Result<()> {
     // A question that still waits for its answer on the terminal must not hold us.
     runtime.shutdown_background();
     result
+}
+
+/// Ctrl-C, unless that is for a job that we stand for.
+async fn interrupted(context: &Context) {
+    while tokio::signal::ctrl_c().await.is_err() || context.signals_are_passed_on() {}
 }
 
 /// Help and version are answers; everything else is an error in the format that was asked for.

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use parhelia_core::job::JobStatus;
 
-use crate::args::LogsArgs;
+use crate::args::{AttachArgs, LogsArgs};
 use crate::quantity;
 
 #[derive(Debug, Args)]
@@ -54,6 +54,14 @@ Examples:
         #[arg(value_name = "ID")]
         id: String,
     },
+
+    /// Come back to a job: its screen, its input, its exit code
+    #[command(after_help = "\
+Examples:
+  parhelia jobs attach fix
+  parhelia jobs attach 376c --from-start --no-stdin     everything that it said, and nothing is typed into it
+Ctrl-P Ctrl-Q leaves it running. It goes straight to the job: the server may come and go meanwhile.")]
+    Attach(AttachArgs),
 
     /// End jobs and everything that they started: SIGTERM, then SIGKILL after the grace
     #[command(after_help = "\

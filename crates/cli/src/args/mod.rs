@@ -1,6 +1,7 @@
 //! The command line: every command, option and help text. Nothing here talks to anybody.
 
 mod containers;
+mod exec;
 mod jobs;
 mod others;
 
@@ -11,13 +12,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::bench::Part;
 
 pub(crate) use containers::*;
+pub(crate) use exec::*;
 pub(crate) use jobs::*;
 pub(crate) use others::*;
 
 #[derive(Debug, Parser)]
 #[command(
     name = "parhelia",
-    version,
+    version = parhelia_core::VERSION,
     about = "See, run and end fleets of agent sandboxes, and know what they cost",
     long_about = "Parhelia knows what is really running, what should be running, what each sandbox costs and \
                   whether it is alive. It ends what drifted, and it loses nothing when a process, a container or \
@@ -144,6 +146,19 @@ Examples:
   parhelia containers show c-01k9"
     )]
     Containers(Box<ContainersArgs>),
+
+    /// Run a command as a job: supervised, visible, and alive whatever becomes of the server
+    #[command(
+        override_usage = "parhelia exec [OPTIONS] -- <CMD>...",
+        after_help = "\
+Examples:
+  parhelia exec -- claude                               the real thing, on this terminal
+  parhelia exec --name fix --engine claude-code -- -p 'fix the tests'
+  echo 'hello' | parhelia exec -- cat                   input, output and exit code are the command's
+  id=$(parhelia exec --detach -o name -- ./agent)       come back at once
+Ctrl-P Ctrl-Q leaves it running; 'parhelia jobs attach ID' comes back, also after the server was restarted."
+    )]
+    Exec(Box<ExecArgs>),
 
     /// List jobs, see what they wait for, read them, end them, go on with them
     #[command(

@@ -5,6 +5,7 @@ mod cleanup;
 mod containers;
 mod doctor;
 mod events;
+mod exec;
 mod instances;
 mod jobs;
 mod mcp;
@@ -28,6 +29,7 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         Command::Up(args) => server::up(ctx, args).await,
         Command::Down => server::down(ctx).await,
         Command::Containers(args) => containers::run(ctx, *args).await,
+        Command::Exec(args) => exec::run(ctx, *args).await,
         Command::Jobs(args) => jobs::run(ctx, *args).await,
         Command::Cleanup(args) => cleanup::run(ctx, args).await,
         Command::Events(args) => match args.command {

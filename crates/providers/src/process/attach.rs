@@ -2,11 +2,18 @@
 //! socket: frames of a type byte, a length (32 bits, big-endian) and that many bytes. Both sides read them from here;
 //! whatever is no frame costs the connection.
 
+use std::io;
+use std::time::Duration;
+
 use parhelia_core::job::Terminal;
-use rustix::process::Signal;
+use serde_json::json;
 use thiserror::Error;
 
-use super::jobdir::JobResult;
+use super::host::{Host, local_filesystem};
+use super::jobdir::{JobDir, JobResult};
+use super::lock::{LockState, query};
+use super::{control, logs};
+use crate::{LogChunk, ProviderError};
 
 /// The longest payload that either side sends or takes.
 pub const FRAME_MAX_BYTES: usize = 64 * 1024;
@@ -15,7 +22,6 @@ const HEAD_BYTES: usize = 5;
 const INPUT: u8 = b'i';
 const END_OF_INPUT: u8 = b'e';
 const RESIZE: u8 = b'r';
-const SIGNAL: u8 = b's';
 const DETACH: u8 = b'd';
 const OUTPUT: u8 = b'o';
 const END: u8 = b'x';
@@ -26,7 +32,6 @@ pub enum ToJob {
     Input(Vec<u8>),
     EndOfInput,
     Resize(Terminal),
-    Signal(Signal),
     Detach,
 }
 
@@ -49,29 +54,12 @@ pub enum FrameError {
     Content { kind: u8, why: String },
 }
 
-/// Signals that may be passed on, by their names. An end is asked for with `stop`.
-const SIGNALS: [(&str, Signal); 9] = [
-    ("HUP", Signal::HUP),
-    ("INT", Signal::INT),
-    ("QUIT", Signal::QUIT),
-    ("TERM", Signal::TERM),
-    ("USR1", Signal::USR1),
-    ("USR2", Signal::USR2),
-    ("CONT", Signal::CONT),
-    ("TSTP", Signal::TSTP),
-    ("WINCH", Signal::WINCH),
-];
-
 impl ToJob {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Input(bytes) => frame(INPUT, &[bytes]),
             Self::EndOfInput => frame(END_OF_INPUT, &[]),
             Self::Resize(size) => frame(RESIZE, &[&size.rows.to_be_bytes(), &size.cols.to_be_bytes()]),
-            Self::Signal(signal) => {
-                let name = SIGNALS.iter().find(|(_, known)| known == signal).map_or("TERM", |(name, _)| name);
-                frame(SIGNAL, &[name.as_bytes()])
-            }
             Self::Detach => frame(DETACH, &[]),
         }
     }
@@ -88,11 +76,6 @@ impl ToJob {
                 }
                 _ => Err(wrong("rows and columns have two bytes each")),
             },
-            SIGNAL => {
-                let named = SIGNALS.iter().find(|(name, _)| name.as_bytes() == content);
-                let (_, signal) = named.ok_or_else(|| wrong("this signal is not passed on"))?;
-                Ok(Self::Signal(*signal))
-            }
             DETACH => Ok(Self::Detach),
             other => Err(FrameError::UnknownType(other)),
         }
@@ -180,6 +163,28 @@ impl Frames {
     }
 }
 
+/// Has the supervisor pass a signal (`INT`, `TERM`, …) on. On a connection of its own: it must not wait behind input
+/// that the command does not take.
+pub fn send_signal(dir: &JobDir, name: &str) -> io::Result<()> {
+    let request = json!({"op": "signal", "name": name});
+    let answer = control::ask(&dir.control_socket(), &request, Duration::from_secs(5))?;
+    match answer.get("error").and_then(serde_json::Value::as_str) {
+        Some(why) => Err(io::Error::other(why.to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// A piece of the output from `offset` on, as the log has it.
+pub fn read_output(dir: &JobDir, offset: u64, max_bytes: usize) -> Result<LogChunk, ProviderError> {
+    logs::read(dir, offset, max_bytes)
+}
+
+/// True when the lock proves that the supervisor is gone.
+pub fn is_gone(dir: &JobDir) -> io::Result<bool> {
+    let state = query(dir, &Host::this()?, &local_filesystem(dir.path())?)?;
+    Ok(matches!(state, LockState::Free { .. }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,7 +195,6 @@ mod tests {
         let said = [
             ToJob::Input(b"hello\n".to_vec()),
             ToJob::Resize(Terminal { rows: 24, cols: 300 }),
-            ToJob::Signal(Signal::INT),
             ToJob::EndOfInput,
             ToJob::Detach,
         ];
@@ -216,15 +220,13 @@ mod tests {
         let refused = |bytes: &[u8]| Frames::new(bytes.to_vec()).to_job().unwrap_err().to_string();
         assert!(refused(b"i\xff\xff\xff\xff").contains("at most 65536"));
         assert!(refused(b"?\0\0\0\0").contains("unknown type 0x3f"));
-        assert!(refused(b"s\0\0\0\x04KILL").contains("not passed on"));
         assert!(refused(b"r\0\0\0\x01x").contains("two bytes each"));
     }
 
     #[test]
     fn any_bytes_are_frames_or_an_error() {
-        let seeds =
-            ["i\0\0\0\x05hello", "r\0\0\0\x04\0\x18\0\x50", "s\0\0\0\x03INT", "o\0\0\0\x09\0\0\0\0\0\0\0\0x"];
-        fuzz(&seeds, &["i", "s", "\0\0\0\0", "INT"], |input| {
+        let seeds = ["i\0\0\0\x05hello", "r\0\0\0\x04\0\x18\0\x50", "o\0\0\0\x09\0\0\0\0\0\0\0\0x"];
+        fuzz(&seeds, &["i", "e", "\0\0\0\0"], |input| {
             let mut frames = Frames::new(input.to_vec());
             let mut other = Frames::new(input.to_vec());
             match (frames.to_job(), other.from_job()) {

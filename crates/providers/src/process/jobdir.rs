@@ -9,15 +9,13 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use parhelia_core::ids::ContainerId;
-pub use parhelia_core::job::job_id;
+pub use parhelia_core::job::{PROTOCOL, job_id};
 use parhelia_core::sandbox::SandboxSpec;
 use parhelia_core::state::TerminationReason;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
-
-pub const PROTOCOL: u32 = 1;
 
 /// A unix socket's path must fit 108 bytes; the rest of the room is for the kernel's terminator and doubt.
 const SOCKET_PATH_MAX: usize = 100;
@@ -207,6 +205,13 @@ pub struct JobResult {
 }
 
 impl JobResult {
+    /// As shells number it: 128 and the signal when one ended it.
+    pub fn shell_code(&self) -> i32 {
+        let signal = || self.signal.as_deref().and_then(crate::supervise::signals::number);
+        let code = self.exit_code.or_else(|| signal().map(|number| 128 + i64::from(number)));
+        code.and_then(|code| i32::try_from(code).ok()).unwrap_or(1)
+    }
+
     pub fn reason(&self) -> TerminationReason {
         self.reason.parse().unwrap_or(match self.exit_code {
             Some(0) => TerminationReason::Completed,

@@ -239,13 +239,15 @@ impl Client {
     fn serve(mut self) -> io::Result<()> {
         loop {
             self.hear()?;
-            while let Some(frame) = self.next_frame()? {
-                if frame == ToJob::Detach {
-                    return Ok(());
+            // Until there is no frame, or no room for what it brings: only then there is something to wait for.
+            loop {
+                self.give_input();
+                match self.next_frame()? {
+                    None => break,
+                    Some(ToJob::Detach) => return Ok(()),
+                    Some(frame) => self.obey(frame),
                 }
-                self.obey(frame);
             }
-            self.give_input();
             match self.give_output()? {
                 Turn::Over => return Ok(()),
                 Turn::Again => {}
@@ -292,7 +294,6 @@ impl Client {
                 self.input_ends = true;
             }
             ToJob::Resize(size) => self.resize(size, false),
-            ToJob::Signal(signal) => self.seat.shared.pass_on(signal),
             ToJob::Detach => {}
         }
     }

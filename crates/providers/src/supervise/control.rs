@@ -13,7 +13,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Shared, attach, locked, log};
+use super::{Shared, attach, locked, log, signals};
+use crate::process::jobdir::PROTOCOL;
 
 const CLIENTS_MAX: usize = 64;
 const LINE_MAX_BYTES: usize = 64 * 1024;
@@ -26,6 +27,7 @@ struct Request {
     grace_seconds: Option<u64>,
     reason: Option<String>,
     percent: Option<f64>,
+    name: Option<String>,
     #[serde(flatten)]
     attach: attach::Ask,
 }
@@ -103,7 +105,8 @@ fn accept(listener: &UnixListener, shared: &Shared, clients: &mut Vec<Client>) {
         let _ = client.say(&json!({"error": format!("at most {CLIENTS_MAX} connections; close one")}));
         return;
     }
-    let greeting = json!({"protocol": 1, "jobId": shared.spec.job_id, "version": env!("CARGO_PKG_VERSION")});
+    let greeting =
+        json!({"protocol": PROTOCOL, "jobId": shared.spec.job_id, "version": parhelia_core::VERSION});
     if client.say(&greeting).is_ok() {
         clients.push(client);
         // Whoever connects may be a server that was away.
@@ -167,10 +170,23 @@ fn obey(request: Request, shared: &Shared) -> Value {
             shared.ask_stop(grace_seconds, reason, "it was asked to stop".to_owned());
             json!({"ok": true})
         }
-        "ping" => json!({"ok": true, "protocol": 1}),
+        "ping" => json!({"ok": true, "protocol": PROTOCOL}),
         "beat" => {
             shared.beats.poke();
             json!({"ok": true})
+        }
+        "signal" => {
+            let name = request.name.unwrap_or_default();
+            match signals::that_may_be_passed_on(&name) {
+                Some(signal) => {
+                    shared.pass_on(signal);
+                    json!({"ok": true})
+                }
+                None => {
+                    let shown: String = name.chars().take(60).collect();
+                    json!({"error": format!("the signal '{shown}' is not passed on; ask for an end with 'stop'")})
+                }
+            }
         }
         // Something in the job says how far it is.
         "progress" => {
@@ -182,7 +198,7 @@ fn obey(request: Request, shared: &Shared) -> Value {
         }
         other => {
             let shown: String = other.chars().take(60).collect();
-            json!({"error": format!("'{shown}' is not known here; use one of: stop, ping, beat, progress, attach")})
+            json!({"error": format!("'{shown}' is not known here; use one of: stop, ping, beat, progress, signal, attach")})
         }
     }
 }

@@ -16,7 +16,7 @@ mod output;
 mod result;
 mod said;
 mod sentinel;
-mod signals;
+pub(crate) mod signals;
 mod streams;
 mod usage;
 

@@ -4,6 +4,8 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::process::Signal;
+
 static STOP: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn ask_stop(_: libc::c_int) {
@@ -56,28 +58,65 @@ pub(super) fn stop_asked() -> bool {
     STOP.load(Ordering::Relaxed)
 }
 
-/// As people know it.
+/// Those that somebody attached may send.
+pub(super) fn that_may_be_passed_on(name: &str) -> Option<Signal> {
+    match name {
+        "HUP" => Some(Signal::HUP),
+        "INT" => Some(Signal::INT),
+        "QUIT" => Some(Signal::QUIT),
+        "TERM" => Some(Signal::TERM),
+        "PIPE" => Some(Signal::PIPE),
+        "USR1" => Some(Signal::USR1),
+        "USR2" => Some(Signal::USR2),
+        "CONT" => Some(Signal::CONT),
+        "TSTP" => Some(Signal::TSTP),
+        "WINCH" => Some(Signal::WINCH),
+        _ => None,
+    }
+}
+
+/// As people know them.
+const NAMES: [(i32, &str); 18] = [
+    (libc::SIGHUP, "SIGHUP"),
+    (libc::SIGINT, "SIGINT"),
+    (libc::SIGQUIT, "SIGQUIT"),
+    (libc::SIGILL, "SIGILL"),
+    (libc::SIGTRAP, "SIGTRAP"),
+    (libc::SIGABRT, "SIGABRT"),
+    (libc::SIGBUS, "SIGBUS"),
+    (libc::SIGFPE, "SIGFPE"),
+    (libc::SIGKILL, "SIGKILL"),
+    (libc::SIGUSR1, "SIGUSR1"),
+    (libc::SIGSEGV, "SIGSEGV"),
+    (libc::SIGUSR2, "SIGUSR2"),
+    (libc::SIGPIPE, "SIGPIPE"),
+    (libc::SIGALRM, "SIGALRM"),
+    (libc::SIGTERM, "SIGTERM"),
+    (libc::SIGXCPU, "SIGXCPU"),
+    (libc::SIGXFSZ, "SIGXFSZ"),
+    (libc::SIGSYS, "SIGSYS"),
+];
+
 pub(super) fn name(signal: i32) -> String {
-    let known = match signal {
-        libc::SIGHUP => "SIGHUP",
-        libc::SIGINT => "SIGINT",
-        libc::SIGQUIT => "SIGQUIT",
-        libc::SIGILL => "SIGILL",
-        libc::SIGTRAP => "SIGTRAP",
-        libc::SIGABRT => "SIGABRT",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGKILL => "SIGKILL",
-        libc::SIGUSR1 => "SIGUSR1",
-        libc::SIGSEGV => "SIGSEGV",
-        libc::SIGUSR2 => "SIGUSR2",
-        libc::SIGPIPE => "SIGPIPE",
-        libc::SIGALRM => "SIGALRM",
-        libc::SIGTERM => "SIGTERM",
-        libc::SIGXCPU => "SIGXCPU",
-        libc::SIGXFSZ => "SIGXFSZ",
-        libc::SIGSYS => "SIGSYS",
-        other => return format!("signal {other}"),
-    };
-    known.to_owned()
+    let known = NAMES.iter().find(|(number, _)| *number == signal);
+    known.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
+}
+
+/// The number behind a name that [`name`] gave.
+pub(crate) fn number(name: &str) -> Option<i32> {
+    let known = NAMES.iter().find(|(_, known)| *known == name).map(|(number, _)| *number);
+    known.or_else(|| name.strip_prefix("signal ")?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_back_to_its_number() {
+        for signal in 1..65 {
+            assert_eq!(number(&name(signal)), Some(signal));
+        }
+        assert_eq!(number("SIGNOTHING"), None);
+    }
 }

@@ -8,9 +8,8 @@ use parhelia_core::job::{JobAsk, Terminal};
 use parhelia_core::sandbox::SandboxSpec;
 use parhelia_core::state::TerminationReason;
 use parhelia_providers::Provider;
-use parhelia_providers::process::attach::{Frames, FromJob, ToJob};
+use parhelia_providers::process::attach::{Frames, FromJob, ToJob, send_signal};
 use parhelia_providers::process::jobdir::{JobResult, read_json};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::ground::*;
@@ -136,9 +135,10 @@ async fn a_terminal_is_a_real_one() {
     other.sees("now 30 100\r\n");
     other.say(ToJob::Detach);
     assert_eq!(std::iter::from_fn(|| other.next()).filter(|f| matches!(f, FromJob::End(_))).count(), 0);
-    attached.say(ToJob::Signal(Signal::QUIT));
+    send_signal(&ground.dir(&spec), "QUIT").unwrap();
     let result = attached.end();
     assert_eq!((result.exit_code, result.signal.as_deref()), (None, Some("SIGQUIT")));
+    assert_eq!(result.shell_code(), 131);
     assert_eq!(ground.output(&spec).await, attached.text(), "the log has what was seen");
 }
 
@@ -233,7 +233,7 @@ async fn nonsense_costs_its_own_connection_only() {
     let spec = asking("echo up; read line; echo got $line", with_stdin());
     ground.provider.create(&spec).await.unwrap();
     let mut good = Attached::to(&ground, &spec, json!({"offset": 0}));
-    for nonsense in [&b"i\xff\xff\xff\xff"[..], b"?\0\0\0\0", b"s\0\0\0\x04KILL", b"GET / HTTP/1.1\r\n\r\n"] {
+    for nonsense in [&b"i\xff\xff\xff\xff"[..], b"?\0\0\0\0", b"GET / HTTP/1.1\r\n\r\n"] {
         let mut bad = Attached::to(&ground, &spec, json!({"offset": 0}));
         bad.stream.get_mut().write_all(nonsense).unwrap();
         while let Some(frame) = bad.next() {
@@ -260,7 +260,12 @@ async fn signals_reach_the_command_and_its_group() {
     ground.provider.create(&spec).await.unwrap();
     let mut attached = Attached::to(&ground, &spec, json!({"offset": 0}));
     attached.sees("ready");
-    attached.say(ToJob::Signal(Signal::INT));
+    let refused = send_signal(&ground.dir(&spec), "KILL").unwrap_err().to_string();
+    assert!(refused.contains("'stop'"), "{refused}");
+    // Behind more input than anybody takes: a signal does not wait for that.
+    attached.say(ToJob::Input(vec![b'x'; 60_000]));
+    attached.say(ToJob::Input(vec![b'x'; 60_000]));
+    send_signal(&ground.dir(&spec), "INT").unwrap();
     assert_eq!(attached.end().exit_code, Some(9));
     assert_eq!(attached.text(), "ready\ninner\nouter\n");
 }

@@ -28,6 +28,7 @@ pub(super) async fn run(ctx: &Context, args: JobsArgs) -> Result<()> {
         JobsCommand::Show { id } => show(ctx, &id).await,
         JobsCommand::Logs(args) => job_logs(ctx, args).await,
         JobsCommand::Health { id } => health(ctx, &id).await,
+        JobsCommand::Attach(args) => super::exec::attach(ctx, args).await,
         JobsCommand::Cancel(args) => cancel::run(ctx, args).await,
         JobsCommand::Resume(args) => resume(ctx, args).await,
         JobsCommand::Cleanup(args) => cleanup::run(ctx, args).await,
@@ -152,7 +153,11 @@ async fn resume(ctx: &Context, args: ResumeArgs) -> Result<()> {
     let path = format!("/jobs/{}/resume", segment(&args.id)?);
     let view: JobView = client.post_once(&path, &ResumeRequest { arguments: args.arguments }).await?;
     ctx.out.one(&view, &id_of(&view), || output::jobs::resumed(&view))?;
-    ctx.out.hint(&format!("Follow it with 'parhelia jobs logs {} -f'.", output::jobs::short(&view.job)));
+    let short = output::jobs::short(&view.job);
+    ctx.out.hint(&match view.job.interactive {
+        true => format!("Sit down at it with 'parhelia jobs attach {short}'."),
+        false => format!("Follow it with 'parhelia jobs logs {short} -f'."),
+    });
     Ok(())
 }
 

@@ -1,0 +1,174 @@
+//! `parhelia exec`: any command as a job that is supervised, seen and outlives us; and `parhelia jobs attach`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use parhelia_core::api::EventList;
+use parhelia_core::job::api::{ExecRequest, JobView};
+use parhelia_core::sandbox::Resources;
+use parhelia_core::state::ContainerState;
+use parhelia_core::time::Clock;
+use parhelia_providers::process::jobdir::JobDir;
+
+use crate::args::{AttachArgs, ExecArgs};
+use crate::attach::{self, Options};
+use crate::client::{Client, segment};
+use crate::context::Context;
+use crate::error::{CliError, Result};
+use crate::terminal;
+
+/// Between two looks for the job's supervisor, which costs next to nothing.
+const LOOK: Duration = Duration::from_millis(2);
+/// Between two questions to the server whether it could not be made.
+const ASK: Duration = Duration::from_millis(250);
+/// What a program needs to know of a terminal and of its person's language.
+const OF_TERMINAL: [&str; 2] = ["TERM", "COLORTERM"];
+const OF_PERSON: [&str; 5] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ"];
+
+pub(crate) async fn run(ctx: &Context, args: ExecArgs) -> Result<()> {
+    let here = args.provider == "process" && !ctx.is_remote();
+    if !args.detach && !here {
+        let place = if ctx.is_remote() { "another machine" } else { args.provider.as_str() };
+        return Err(CliError::usage(format!("nothing can be attached to a job on {place}"))
+            .fix("use --detach, then 'parhelia jobs logs -f ID'"));
+    }
+    let client = ctx.client()?;
+    let request = request(&args, here)?;
+    let asked: JobView = client.post_once("/jobs", &request).await?;
+    let id = asked.job.id.to_string();
+    if args.detach {
+        return ctx.out.one(&asked, &id, || format!("{id} {}\n", asked.job.status));
+    }
+    ctx.if_interrupted(format!("job {id} is not affected: see 'parhelia jobs show {id}'"));
+    let dir = directory(&asked)?;
+    until_there(ctx, &client, &asked, &dir).await?;
+    let options = Options {
+        job: id,
+        from_start: true,
+        stdin: true,
+        detach_keys: args.detach_keys,
+        in_foreground: true,
+    };
+    ctx.end_with(attach::run(ctx, &dir, &options).await?);
+    Ok(())
+}
+
+pub(crate) async fn attach(ctx: &Context, args: AttachArgs) -> Result<()> {
+    let client = ctx.client()?;
+    let job: JobView = client.get(&format!("/jobs/{}", segment(&args.id)?), &[]).await?;
+    let id = job.job.id.to_string();
+    if ctx.is_remote() {
+        return Err(CliError::usage("a job can be attached to on its own machine only")
+            .fix(format!("use 'parhelia jobs logs -f {id}' here, or 'parhelia jobs attach {id}' there")));
+    }
+    let dir = directory(&job)?;
+    until_there(ctx, &client, &job, &dir).await?;
+    let options = Options {
+        job: id,
+        from_start: args.from_start,
+        stdin: !args.no_stdin,
+        detach_keys: args.detach_keys,
+        in_foreground: false,
+    };
+    ctx.end_with(attach::run(ctx, &dir, &options).await?);
+    Ok(())
+}
+
+fn directory(job: &JobView) -> Result<PathBuf> {
+    let id = &job.job.id;
+    let there = job.directory.as_ref().filter(|_| job.job.cleaned_at.is_none());
+    there.map(PathBuf::from).ok_or_else(|| {
+        CliError::failure(
+            "cannot_attach",
+            format!("job {id} has no files on this machine ({})", job.provider),
+        )
+        .fix(format!("'parhelia jobs logs -f {id}' follows its output, 'parhelia jobs show {id}' says more"))
+    })
+}
+
+/// Until there is a supervisor or a result, looked for on the disk: that is quicker than to be told.
+async fn until_there(ctx: &Context, client: &Client, job: &JobView, dir: &Path) -> Result<()> {
+    let files = JobDir::at(dir);
+    let mut ask_at = ctx.clock.monotonic() + ASK;
+    loop {
+        if files.control_socket().exists() || files.result().exists() {
+            return Ok(());
+        }
+        if ctx.clock.monotonic() >= ask_at {
+            ask_at = ctx.clock.monotonic() + ASK;
+            // A server that is away now has not given it up.
+            if let Ok(seen) = client.get::<JobView>(&format!("/jobs/{}", job.job.id), &[]).await
+                && matches!(seen.state, ContainerState::Stopped | ContainerState::Terminated)
+            {
+                // Its files are older than that news, if there are any.
+                return if files.path().exists() { Ok(()) } else { Err(not_made(client, &seen).await) };
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Why it could not be made, in the words of its history.
+async fn not_made(client: &Client, job: &JobView) -> CliError {
+    let path = format!("/containers/{}/events", job.job.container_id);
+    let query = [("limit", "20".to_owned()), ("order", "desc".to_owned())];
+    let found: Result<EventList> = client.get(&path, &query).await;
+    let cause = |event: &parhelia_core::event::Event| {
+        event.details.get("cause").and_then(|cause| cause.as_str()).map(str::to_owned)
+    };
+    let said = found.ok().and_then(|found| found.events.iter().find_map(cause));
+    let reason = job.termination_reason.map_or("unknown", |reason| reason.as_str());
+    let why = said.unwrap_or_else(|| reason.to_owned());
+    CliError::failure("not_started", format!("job {} could not start: {why}", job.job.id))
+        .fix(format!("see 'parhelia jobs show {}'", job.job.id))
+}
+
+fn request(args: &ExecArgs, here: bool) -> Result<ExecRequest> {
+    let terminal = (!args.detach && terminal::is_interactive()).then(terminal::size).flatten();
+    let mut env = BTreeMap::new();
+    if here {
+        let of_terminal = if terminal.is_some() { &OF_TERMINAL[..] } else { &[] };
+        let passed = OF_PERSON.iter().chain(of_terminal);
+        env.extend(passed.filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))));
+    }
+    for (key, value) in &args.env {
+        let value = match value {
+            Some(value) => value.clone(),
+            None => std::env::var(key).map_err(|_| {
+                CliError::usage(format!("--env {key}: {key} is not set here"))
+                    .fix(format!("write it like --env {key}=VALUE"))
+            })?,
+        };
+        env.insert(key.clone(), value);
+    }
+    let workdir = match &args.workdir {
+        Some(dir) if !here => Some(dir.clone()),
+        None if !here => None,
+        given => {
+            let given = given.as_deref().unwrap_or(".");
+            let full =
+                std::path::absolute(given).map_err(|e| CliError::io(format!("cannot use {given}"), &e))?;
+            let text =
+                full.to_str().ok_or_else(|| CliError::usage(format!("{} is not UTF-8", full.display())))?;
+            Some(text.to_owned())
+        }
+    };
+    Ok(ExecRequest {
+        provider: args.provider.clone(),
+        image: args.image.clone(),
+        name: args.name.clone(),
+        command: args.command.clone(),
+        env,
+        workdir,
+        labels: args.label.iter().cloned().collect(),
+        resources: Resources::default(),
+        secrets: args.secret.clone(),
+        engine: args.engine.clone(),
+        session: args.session.clone(),
+        terminal,
+        stdin: !args.detach,
+        timeout_seconds: args.timeout.map(|timeout| timeout.as_secs_f64().ceil() as u64),
+        keep: args.keep,
+    })
+}
