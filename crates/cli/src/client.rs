@@ -89,7 +89,7 @@ fn unusable(error: &reqwest::Error) -> CliError {
 fn builder() -> reqwest::ClientBuilder {
     // No redirects: a token goes where it was meant to go.
     reqwest::Client::builder()
-        .user_agent(concat!("parhelia-cli/", env!("CARGO_PKG_VERSION")))
+        .user_agent(format!("parhelia-cli/{}", parhelia_core::VERSION))
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(Duration::from_secs(10))
 }

@@ -120,7 +120,7 @@ fn provider(endpoint: &str, otlp: &Otlp, runtime: &Handle) -> Result<SdkTracerPr
         .build();
     let resource = Resource::builder_empty()
         .with_service_name("parhelia")
-        .with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+        .with_attribute(opentelemetry::KeyValue::new("service.version", parhelia_core::VERSION))
         .build();
     Ok(SdkTracerProvider::builder()
         .with_span_processor(BatchSpanProcessor::builder(exporter).with_batch_config(batches).build())

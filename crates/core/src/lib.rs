@@ -32,6 +32,13 @@ pub mod why;
 /// is no collector they are never made.
 pub const TRACES: &str = "traces";
 
+/// What this build calls itself. `next` stands for the one after it: the tests replace a server by it.
+pub const VERSION: &str = if cfg!(feature = "next") {
+    concat!(env!("CARGO_PKG_VERSION"), "+next")
+} else {
+    env!("CARGO_PKG_VERSION")
+};
+
 pub use jiff::Timestamp;
 /// For `word_enum!`, wherever it is used.
 #[doc(hidden)]

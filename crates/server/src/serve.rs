@@ -151,7 +151,14 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         begin().await?
     };
     let Begun { store, led, before, docker_recorded, steps } = begun;
-    let start = Arc::new(StartLog::new(store.clone(), led.fence.clone(), led.started_at, began, steps));
+    let start = Arc::new(StartLog::new(
+        store.clone(),
+        led.fence.clone(),
+        led.started_at,
+        began,
+        steps,
+        clock.as_ref(),
+    ));
     let jobs: Arc<JobNews> = Arc::default();
 
     let context = Context {
@@ -173,7 +180,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let (handles, lead) =
         start_loops(&options, &home, &context, &stopping, docker, posts.clone(), company, &mut loops)?;
     let info = ServerInfo {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: parhelia_core::VERSION.to_owned(),
         instance_id: led.instance_id.clone(),
         home: home.path.display().to_string(),
         home_id: home.id.clone(),
@@ -394,13 +401,13 @@ async fn lead(
             started_at: now,
             lease_until,
             ended_at: None,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: parhelia_core::VERSION.to_owned(),
         })
         .await?;
     let startup = Startup {
         owner_id: owner_id.clone(),
         host,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: parhelia_core::VERSION.to_owned(),
         started_at: now,
         finished_at: None,
         steps: Vec::new(),
@@ -429,7 +436,7 @@ async fn lead(
     let event = NewEvent::new(EventType::ServerStarted, Source::System, message).details(json!({
         "owner_id": fence.owner_id,
         "epoch": if shared { None } else { Some(fence.epoch) },
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": parhelia_core::VERSION,
         "home_id": home.id,
     }));
     store.announce(&fence, vec![event], now).await?;

@@ -8,12 +8,11 @@ use std::time::Duration;
 use parhelia_core::Timestamp;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::job::{StartStep, Startup, StepReport};
+use parhelia_core::time::Clock;
 use parhelia_store::{Fence, Store, StoreError};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tracing::{info, warn};
-
-use parhelia_core::time::Clock;
 
 /// How many starts are kept.
 pub const KEPT: i64 = 10;
@@ -59,8 +58,9 @@ impl StartLog {
         started_at: Timestamp,
         began: Duration,
         done: Vec<StepReport>,
+        clock: &dyn Clock,
     ) -> Self {
-        let steps = Steps { began, done, finished: false };
+        let steps = Steps { began: clock.monotonic(), done, finished: false };
         Self {
             store,
             fence,

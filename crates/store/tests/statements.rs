@@ -97,6 +97,8 @@ async fn hot_statements_never_scan_a_table_nor_sort_one() {
         (&sql::DELIVERY_CLAIM, "(id=?)"),
         (&sql::DELIVERY_RECORD, "(id=?)"),
         (&sql::ALERT_TROUBLE, "idx_deliveries_trouble (alert=?"),
+        (&sql::JOBS_WATCHED, "idx_jobs_open"),
+        (&sql::JOB_NOTE, "(id=?)"),
         (&sql::CYCLE_OF_PROVIDER, "idx_cycles_provider (provider=?)"),
     ];
     // What these sort is bounded or small: a batch, one task's containers, the silent ones, one minimum,

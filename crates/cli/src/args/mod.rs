@@ -19,7 +19,7 @@ pub(crate) use others::*;
 #[derive(Debug, Parser)]
 #[command(
     name = "parhelia",
-    version,
+    version = parhelia_core::VERSION,
     about = "See, run and end fleets of agent sandboxes, and know what they cost",
     long_about = "Parhelia knows what is really running, what should be running, what each sandbox costs and \
                   whether it is alive. It ends what drifted, and it loses nothing when a process, a container or \
@@ -199,7 +199,7 @@ Examples:
   parhelia why docker                 a provider
   parhelia why tok-01k9 -o json       a token; tasks and instances have their why too")]
     Why {
-        /// The id of a container, task, token, instance or provider, or a unique prefix of it
+        /// The id of a container, job, task, token, instance or provider, or a unique prefix of it
         #[arg(value_name = "ID")]
         id: String,
     },

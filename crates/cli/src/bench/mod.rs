@@ -3,6 +3,7 @@
 
 mod http;
 mod jobs;
+mod live;
 mod postgres;
 mod reconcile;
 mod server;
@@ -168,6 +169,7 @@ pub(crate) async fn run(
     }
     if wanted(Part::Jobs, "job files") {
         rows.extend(jobs::measure(&ground, quick).await.map_err(failed("job files"))?);
+        rows.extend(live::measure(&ground, quick).await.map_err(failed("live jobs"))?);
     }
     if wanted(Part::Server, "a server") {
         rows.extend(server::measure(&ground, quick).await.map_err(failed("a server"))?);

@@ -43,7 +43,7 @@ async fn passes(ground: &Ground, size: u64) -> Result<(f64, f64), String> {
         started_at: moment(),
         lease_until,
         ended_at: None,
-        version: env!("CARGO_PKG_VERSION").into(),
+        version: parhelia_core::VERSION.into(),
     };
     store.register_owner(&owner).await.map_err(text)?;
     let epoch = store.take_leadership("bench", lease_until, clock.now(), true).await.map_err(text)?;

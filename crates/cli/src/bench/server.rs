@@ -63,7 +63,7 @@ async fn big_list(ground: &Ground, quick: bool) -> Result<Row, String> {
     Ok(Row::plain(&format!("'parhelia containers' on {size} rows, wall"), best, "ms"))
 }
 
-fn command(home: &Path, args: &[&str]) -> Result<tokio::process::Command, String> {
+pub(super) fn command(home: &Path, args: &[&str]) -> Result<tokio::process::Command, String> {
     let mut command = tokio::process::Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
     command.args(args).env("PARHELIA_HOME", home).stdin(Stdio::null()).stderr(Stdio::null());
     for variable in ["PARHELIA_URL", "PARHELIA_CONFIG", "PARHELIA_LOG"] {
@@ -99,6 +99,23 @@ impl Child {
             .unix_socket(self.home.join("parhelia.sock"))
             .build()
             .map_err(|e| e.to_string())
+    }
+
+    /// SIGKILL, and its death awaited.
+    pub(super) async fn kill(mut self) -> Result<(), String> {
+        self.process.kill().await.map_err(|e| e.to_string())
+    }
+
+    pub(super) async fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, String> {
+        let request = self.client()?.get(format!("http://localhost{path}"));
+        let answer = request.send().await.map_err(|e| e.to_string())?;
+        answer.error_for_status().map_err(|e| e.to_string())?.json().await.map_err(|e| e.to_string())
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &serde_json::Value) -> Result<(), String> {
+        let request = self.client()?.post(format!("http://localhost{path}")).json(body);
+        let answer = request.send().await.map_err(|e| e.to_string())?;
+        answer.error_for_status().map(drop).map_err(|e| e.to_string())
     }
 
     /// Its TCP address and the token for it.

@@ -36,7 +36,7 @@ pub(super) async fn run(ctx: &Context) -> Result<()> {
         None if ctx.is_remote() => {}
         None => checks.extend(doctor::run(local(ctx, config)?, &ctx.clock).await),
     }
-    let report = DoctorReport { asked_at: ctx.now(), version: env!("CARGO_PKG_VERSION").to_owned(), checks };
+    let report = DoctorReport { asked_at: ctx.now(), version: parhelia_core::VERSION.to_owned(), checks };
     ctx.out.one(&report, report.verdict().as_str(), || output::doctor::screen(&report))?;
     match report.verdict() {
         Verdict::Error => Err(CliError::failure("unwell", "")),
@@ -85,7 +85,7 @@ async fn of_server(ctx: &Context) -> (Vec<Check>, Option<DoctorReport>) {
     };
     match tokio::time::timeout(PATIENCE, asked).await {
         Ok(Ok((info, report))) => {
-            let found = versions(env!("CARGO_PKG_VERSION"), &info.version);
+            let found = versions(parhelia_core::VERSION, &info.version);
             (
                 told(Finding { found: format!("answers at {}; {}", client.place(), found.found), ..found }),
                 Some(report),

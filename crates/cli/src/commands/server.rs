@@ -173,7 +173,7 @@ fn screen(info: &ServerInfo, place: &str) -> String {
 }
 
 pub(super) async fn version(ctx: &Context, args: VersionArgs) -> Result<()> {
-    let own = env!("CARGO_PKG_VERSION");
+    let own = parhelia_core::VERSION;
     if !args.server {
         return ctx.out.one(&json!({ "client": own }), own, || format!("parhelia {own}\n"));
     }

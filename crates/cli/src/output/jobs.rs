@@ -224,6 +224,7 @@ pub(crate) fn show(view: &JobView, now: Timestamp) -> String {
     moment("Asked for", Some(job.created_at));
     moment("Reattached", job.reattached_at);
     moment("Ended", job.ended_at);
+    moment("Cleanup at", job.cleanup_at.filter(|_| job.cleaned_at.is_none()));
     moment("Cleaned up", job.cleaned_at);
     block.detail("By", clean(&job.created_by));
     if let Some(beat) = beat {

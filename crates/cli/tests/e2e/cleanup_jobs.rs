@@ -18,6 +18,10 @@ fn what_is_over_goes_when_it_is_asked_for_and_what_lives_stays() {
     let (lives, failed, done) = (sh(&home, "exec sleep 600"), sh(&home, "exit 9"), sh(&home, "echo out"));
     until_job(&home, &failed, "status", "failed");
     until_job(&home, &done, "status", "finished");
+    // Until then its directory is what the reconciler learns of it from.
+    for id in [&failed, &done] {
+        until_job(&home, id, "state", "terminated");
+    }
     until_job(&home, &lives, "status", "fresh");
     let dir = |id: &str| home.path().join("jobs").join(id);
     // Nothing is old enough by itself.

@@ -74,7 +74,11 @@ impl Home {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(parhelia());
+        self.program(&parhelia(), args)
+    }
+
+    fn program(&self, build: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(build);
         command.args(args).env("PARHELIA_HOME", self.path()).env("NO_COLOR", "1").stdin(Stdio::null());
         for name in ["PARHELIA_URL", "PARHELIA_TOKEN", "PARHELIA_CONFIG", "PARHELIA_LOG"] {
             command.env_remove(name);
@@ -132,7 +136,17 @@ impl Home {
 
     /// `parhelia up` in the foreground of its own process, ready.
     pub(crate) fn up(&self, args: &[&str]) -> Server {
-        let mut server = self.up_at_once(args);
+        self.up_with(&parhelia(), args)
+    }
+
+    /// The same with another build.
+    pub(crate) fn up_with(&self, build: &Path, args: &[&str]) -> Server {
+        self.up_where(build, args, |_| {})
+    }
+
+    /// The same in surroundings of its own.
+    pub(crate) fn up_where(&self, build: &Path, args: &[&str], prepare: impl FnOnce(&mut Command)) -> Server {
+        let mut server = self.launch(build, args, prepare);
         eventually("the server is ready", || {
             if let Some(code) = server.has_ended() {
                 panic!("the server has ended with {code}: {}", self.log());
@@ -142,11 +156,16 @@ impl Home {
         server
     }
 
-    /// The same, without waiting for it.
+    /// Without waiting for it.
     pub(crate) fn up_at_once(&self, args: &[&str]) -> Server {
+        self.launch(&parhelia(), args, |_| {})
+    }
+
+    fn launch(&self, build: &Path, args: &[&str], prepare: impl FnOnce(&mut Command)) -> Server {
         let log =
             std::fs::OpenOptions::new().create(true).append(true).open(self.path().join("up.log")).unwrap();
-        let mut command = self.command(&[&["up"], args].concat());
+        let mut command = self.program(build, &[&["up"], args].concat());
+        prepare(&mut command);
         let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         Server { child }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, processes_with, text};
+use crate::harness::{Home, eventually, processes_with, text};
 use crate::jobs::{exec, until_job};
 
 /// Where a process may be named by number, each with the reason why that number is never kept nor sent.
@@ -118,6 +118,8 @@ fn no_file_of_a_home_and_no_column_names_a_living_process() {
         );
         let id = text(&asked, "id");
         until_job(&home, id, "status", "fresh");
+        let children = || processes_with(&format!("PARHELIA_JOB_ID={id}")).len();
+        eventually("the command and its child are there", || (children() >= 2).then_some(()));
         for variable in [format!("PARHELIA_JOB_ID={id}"), format!("PARHELIA_SUPERVISES={id}")] {
             living.extend(processes_with(&variable).iter().map(|one| i64::from(one.as_raw_nonzero().get())));
         }

@@ -389,10 +389,10 @@ fn why_it_ended(evidence: &Evidence, ending: &Ending) -> String {
         R::Crash => "a signal ended it".to_owned(),
         R::Oom => "it had no memory left".to_owned(),
         R::IdleTimeout => "it was idle for too long".to_owned(),
-        R::Manual => match &evidence.container.desired_by {
-            Some(by) => format!("cancelled by {by}"),
-            None => "cancelled".to_owned(),
-        },
+        R::Manual => {
+            let by = evidence.container.desired_by.as_deref();
+            return by.map_or_else(|| "cancelled".to_owned(), |by| format!("cancelled by {by}"));
+        }
         R::External => "it disappeared, and nobody asked for that".to_owned(),
         R::SupervisorLost => "its supervisor died without a result".to_owned(),
         R::HostRebooted => "its machine was restarted".to_owned(),

@@ -16,6 +16,9 @@ use crate::word_enum;
 /// Job ids are made from container ids with it, so that a second create finds the first one's directory.
 const NAMESPACE: Uuid = Uuid::from_u128(0x7061_7268_656c_4961_8a6f_6264_6972_0001);
 
+/// The protocol of a job's directory; `docs/job-protocol.md`.
+pub const PROTOCOL: u32 = if cfg!(feature = "next") { 2 } else { 1 };
+
 /// The job of a container: always the same one.
 pub fn job_id(container: &ContainerId) -> Uuid {
     Uuid::new_v5(&NAMESPACE, container.as_str().as_bytes())

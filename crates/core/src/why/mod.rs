@@ -4,6 +4,7 @@
 //! Nothing here shows a secret: neither environments nor specifications are facts.
 
 mod container;
+mod job;
 mod others;
 #[cfg(test)]
 mod tests;
@@ -17,13 +18,14 @@ use crate::sandbox::Phase;
 use crate::time::{human_age, seconds_between};
 
 pub use container::{ContainerFacts, container, unreadable};
+pub use job::job;
 pub use others::{InstanceFacts, ProviderFacts, TaskFacts, foreign, instance, provider, task, token};
 
 /// `GET /api/v1/why/{id}`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Why {
     pub id: String,
-    /// `container`, `foreign`, `task`, `token`, `instance`, `provider`, …
+    /// `container`, `job`, `foreign`, `task`, `token`, `instance`, `provider`, …
     pub kind: String,
     pub asked_at: Timestamp,
     /// How it is, in a sentence.

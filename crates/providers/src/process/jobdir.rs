@@ -9,15 +9,13 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use parhelia_core::ids::ContainerId;
-pub use parhelia_core::job::job_id;
+pub use parhelia_core::job::{PROTOCOL, job_id};
 use parhelia_core::sandbox::SandboxSpec;
 use parhelia_core::state::TerminationReason;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use uuid::Uuid;
-
-pub const PROTOCOL: u32 = 1;
 
 /// A unix socket's path must fit 108 bytes; the rest of the room is for the kernel's terminator and doubt.
 const SOCKET_PATH_MAX: usize = 100;

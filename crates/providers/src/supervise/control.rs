@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Shared, attach, locked, log, signals};
+use crate::process::jobdir::PROTOCOL;
 
 const CLIENTS_MAX: usize = 64;
 const LINE_MAX_BYTES: usize = 64 * 1024;
@@ -104,7 +105,8 @@ fn accept(listener: &UnixListener, shared: &Shared, clients: &mut Vec<Client>) {
         let _ = client.say(&json!({"error": format!("at most {CLIENTS_MAX} connections; close one")}));
         return;
     }
-    let greeting = json!({"protocol": 1, "jobId": shared.spec.job_id, "version": env!("CARGO_PKG_VERSION")});
+    let greeting =
+        json!({"protocol": PROTOCOL, "jobId": shared.spec.job_id, "version": parhelia_core::VERSION});
     if client.say(&greeting).is_ok() {
         clients.push(client);
         // Whoever connects may be a server that was away.
@@ -168,7 +170,7 @@ fn obey(request: Request, shared: &Shared) -> Value {
             shared.ask_stop(grace_seconds, reason, "it was asked to stop".to_owned());
             json!({"ok": true})
         }
-        "ping" => json!({"ok": true, "protocol": 1}),
+        "ping" => json!({"ok": true, "protocol": PROTOCOL}),
         "beat" => {
             shared.beats.poke();
             json!({"ok": true})

@@ -11,3 +11,4 @@ mod faults;
 mod ground;
 mod life;
 mod output;
+mod removal;

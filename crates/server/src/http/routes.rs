@@ -33,7 +33,7 @@ impl Routes {
     pub(super) fn new(app: App, gate: Gate) -> Self {
         let info = InfoBuilder::new()
             .title("Parhelia")
-            .version(env!("CARGO_PKG_VERSION"))
+            .version(parhelia_core::VERSION)
             .description(Some(
                 "What is really running, what it costs and what it waits for. Every error is \
                  `application/problem+json` with a `code` for programs and a `fix` for people.",

@@ -3,6 +3,7 @@
 //!
 //! It owns the columns of jobs that are not the intent's. The container is the reconciler's: the loop only follows it.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -444,7 +445,7 @@ impl JobsLoop {
         self.damaged.retain(|id, _| present.contains(id));
         for one in evidence {
             let Some(why) = one.damage() else { continue };
-            if !self.damaged.contains_key(&one.job.id) {
+            if let Entry::Vacant(unknown) = self.damaged.entry(one.job.id) {
                 let kept = match files.keep_damaged(one.job.id).await {
                     Ok(Some(copy)) => Some(format!("a copy is kept at {}", copy.display())),
                     // This very content was told of before this server was.
@@ -454,7 +455,7 @@ impl JobsLoop {
                 let message = kept.map(|kept| {
                     format!("Sentinel of the job cannot be read ({why}); {kept}; its lock decides")
                 });
-                self.damaged.insert(one.job.id, message);
+                unknown.insert(message);
             }
             let Some(Some(message)) = self.damaged.get(&one.job.id) else { continue };
             let place = verdicts.iter().position(|(other, _)| other.job.id == one.job.id);

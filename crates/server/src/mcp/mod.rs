@@ -80,7 +80,7 @@ impl ServerHandler for Mcp {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_resources().build();
         ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new("parhelia", env!("CARGO_PKG_VERSION")))
+            .with_server_info(Implementation::new("parhelia", parhelia_core::VERSION))
             .with_instructions(INSTRUCTIONS)
     }
 

@@ -1,7 +1,9 @@
 //! What the store says of the fleet. Without the store there is nothing to say, and the series are absent.
 
 use parhelia_core::api::ContainerView;
+use parhelia_core::job::JobStatus;
 use parhelia_core::state::{ContainerState, Health};
+use parhelia_store::JobCount;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -23,6 +25,11 @@ struct OfProvider {
 /// Of the whole fleet: an empty label set, in a family that can be cleared.
 type Alone<M> = Family<Vec<(String, String)>, M>;
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfStatus {
+    status: &'static str,
+}
+
 #[derive(Debug)]
 pub(super) struct Fleet {
     containers: Family<Group, Gauge>,
@@ -32,6 +39,8 @@ pub(super) struct Fleet {
     foreign: Alone<Gauge>,
     rate: Family<OfProvider, Real>,
     accrued: Alone<Real>,
+    jobs: Family<OfStatus, Gauge>,
+    waiting_jobs: Alone<Gauge>,
 }
 
 /// One reading of it.
@@ -43,6 +52,7 @@ pub(super) struct Figures {
     pub(super) terminated: i64,
     /// Of those that are terminated.
     pub(super) spent_usd: f64,
+    pub(super) jobs: Vec<JobCount>,
 }
 
 impl Fleet {
@@ -71,6 +81,8 @@ impl Fleet {
                 "What everything on record has cost until now; a correction may lower it",
                 Family::default(),
             ),
+            jobs: names.add("jobs", "Jobs on record, by status", Family::default()),
+            waiting_jobs: names.add("jobs_waiting", "Jobs that need a person", Family::default()),
         }
     }
 
@@ -78,7 +90,8 @@ impl Fleet {
         self.containers.clear();
         self.rate.clear();
         self.accrued.clear();
-        for one in [&self.terminated, &self.orphans, &self.suspects, &self.foreign] {
+        self.jobs.clear();
+        for one in [&self.waiting_jobs, &self.terminated, &self.orphans, &self.suspects, &self.foreign] {
             one.clear();
         }
     }
@@ -109,7 +122,16 @@ impl Fleet {
                 self.rate.get_or_create(&OfProvider { provider }).inc_by(rate);
             }
         }
+        for status in JobStatus::ALL {
+            drop(self.jobs.get_or_create(&OfStatus { status: status.as_str() }));
+        }
         let alone = Vec::new();
+        let mut waiting = 0;
+        for count in &figures.jobs {
+            self.jobs.get_or_create(&OfStatus { status: count.status.as_str() }).set(count.jobs);
+            waiting += count.waiting;
+        }
+        self.waiting_jobs.get_or_create(&alone).set(waiting);
         self.orphans.get_or_create(&alone).set(orphans);
         self.suspects.get_or_create(&alone).set(figures.suspects);
         self.foreign.get_or_create(&alone).set(figures.foreign);

@@ -174,7 +174,7 @@ struct Server {
 
 impl Server {
     fn new(names: &mut Names) -> Self {
-        let version = Version { version: env!("CARGO_PKG_VERSION") };
+        let version = Version { version: parhelia_core::VERSION };
         names.0.register("build", "What was built", Info::new(version));
         Self {
             store_up: names.add(

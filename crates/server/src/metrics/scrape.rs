@@ -74,6 +74,7 @@ async fn figures(app: &App) -> Result<Figures, ServiceError> {
         active: listed.containers,
         terminated,
         spent_usd,
+        jobs: service.store.job_counts().await?,
     })
 }
 

@@ -8,6 +8,7 @@ use parhelia_core::job::api::{
     JobCleanupOutcome, JobCleanupReport, JobCleanupRequest, JobCleanupVerdict, JobView,
 };
 use parhelia_core::sandbox::{Inspection, Phase};
+use parhelia_core::state::ContainerState;
 use parhelia_core::time::seconds_between;
 use parhelia_providers::SandboxRef;
 use parhelia_store::{ShownFilter, StoreError};
@@ -133,6 +134,10 @@ fn qualifies(
     let job = &view.job;
     if !job.status.is_over() {
         return Err(format!("it is {}: not over", job.status));
+    }
+    // Without its directory its absence would be all that the reconciler ever learns of it.
+    if view.state != ContainerState::Terminated {
+        return Err(format!("its container is {}: its end is not recorded yet", view.state));
     }
     if !request.statuses.is_empty() && !request.statuses.contains(&job.status) {
         return Err(format!("it is {}", job.status));

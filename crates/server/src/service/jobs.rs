@@ -40,6 +40,22 @@ impl Service {
     /// Records the intent and returns; the reconciler makes it real.
     pub async fn exec(&self, request: ExecRequest, caller: &Caller) -> Result<JobView, ServiceError> {
         validate::exec(&request)?;
+        let handle = self.provider(&request.provider)?;
+        let needs = [
+            ("terminal", request.terminal.is_some()),
+            ("standard input", request.stdin),
+            ("timeout", request.timeout_seconds.is_some()),
+        ];
+        if let (None, Some((what, _))) = (handle.provider.job_files(), needs.iter().find(|(_, asked)| *asked))
+        {
+            return Err(ServiceError::invalid(
+                format!(
+                    "a job at {} cannot have a {what}: no supervisor of ours is beside it",
+                    request.provider
+                ),
+                "leave it out, or use provider process; a command can be wrapped, as in: timeout 60 CMD",
+            ));
+        }
         let engine = match &request.engine {
             Some(name) => self.engines.get(name).map_err(|unknown| {
                 let fix = format!("use one of: {}; or leave it out", unknown.known.join(", "));
@@ -148,7 +164,9 @@ impl Service {
         };
         let codes = || engine.map(|engine| engine.waiting_codes.clone()).unwrap_or_default();
         let ask = spec.job.clone().unwrap_or_else(|| JobAsk { waiting_codes: codes(), ..JobAsk::default() });
-        let ask = JobAsk { engine: Some(job.engine.clone()), agent_session: session, ..ask };
+        // Nobody is attached to it: without a terminal, at which somebody may sit down, its input is empty.
+        let stdin = ask.stdin && ask.terminal.is_some();
+        let ask = JobAsk { engine: Some(job.engine.clone()), agent_session: session, stdin, ..ask };
         let run = RunRequest {
             provider: container.provider,
             image: spec.image,

@@ -7,12 +7,13 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parhelia_core::event::Event;
 use parhelia_core::ids::{ContainerId, TokenId};
+use parhelia_core::job::Job;
 use parhelia_core::sandbox::Inspection;
 use parhelia_core::why::{
     self, ContainerFacts, Evidence, InstanceFacts, ProviderFacts, TaskFacts, Why, Word,
 };
 use parhelia_providers::SandboxRef;
-use parhelia_store::{ContainerFilter, EventFilter, StoreError};
+use parhelia_store::{ContainerFilter, EventFilter, JobFilter, StoreError};
 
 use super::reconciler::cycle_view;
 use super::{Service, ServiceError};
@@ -31,7 +32,7 @@ struct Candidate<'a> {
 type Found<'a> = BoxFuture<'a, Result<Vec<Candidate<'a>>, ServiceError>>;
 type Explainer = for<'a> fn(&'a Service, &'a str) -> Found<'a>;
 
-const EXPLAINERS: &[Explainer] = &[containers, foreigners, tokens, providers, instances, tasks];
+const EXPLAINERS: &[Explainer] = &[containers, jobs, foreigners, tokens, providers, instances, tasks];
 
 impl Service {
     /// By an id, or a unique prefix of one, of anything that can be explained.
@@ -56,7 +57,7 @@ impl Service {
                 Err(ServiceError::Ambiguous { given: shown, matches })
             }
             (None, _) => Err(ServiceError::NotFound {
-                what: "container, task, token, instance or provider",
+                what: "container, job, task, token, instance or provider",
                 id: shown,
                 fix: "'parhelia containers --all' lists the containers; a unique prefix of an id is enough",
             }),
@@ -186,6 +187,29 @@ fn containers<'a>(service: &'a Service, given: &'a str) -> Found<'a> {
         let candidate =
             |id: ContainerId| Candidate { id: id.to_string(), explain: service.why_container(id).boxed() };
         Ok(ids.into_iter().map(candidate).collect())
+    }
+    .boxed()
+}
+
+/// By its id or a prefix of it that is long enough to be meant.
+fn jobs<'a>(service: &'a Service, given: &'a str) -> Found<'a> {
+    async move {
+        let plausible =
+            (4..=36).contains(&given.len()) && given.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+        if !plausible {
+            return Ok(Vec::new());
+        }
+        let prefix = Some(given.to_ascii_lowercase());
+        let found = service.store.jobs(&JobFilter { prefix, limit: Some(10), ..Default::default() }).await?;
+        let candidate = |job: Job| Candidate {
+            id: job.id.to_string(),
+            explain: async move {
+                let container = service.why_container(job.container_id.clone()).await?;
+                Ok(why::job(&job, container, service.clock.now()))
+            }
+            .boxed(),
+        };
+        Ok(found.into_iter().map(candidate).collect())
     }
     .boxed()
 }

@@ -153,7 +153,11 @@ async fn resume(ctx: &Context, args: ResumeArgs) -> Result<()> {
     let path = format!("/jobs/{}/resume", segment(&args.id)?);
     let view: JobView = client.post_once(&path, &ResumeRequest { arguments: args.arguments }).await?;
     ctx.out.one(&view, &id_of(&view), || output::jobs::resumed(&view))?;
-    ctx.out.hint(&format!("Follow it with 'parhelia jobs logs {} -f'.", output::jobs::short(&view.job)));
+    let short = output::jobs::short(&view.job);
+    ctx.out.hint(&match view.job.interactive {
+        true => format!("Sit down at it with 'parhelia jobs attach {short}'."),
+        false => format!("Follow it with 'parhelia jobs logs {short} -f'."),
+    });
     Ok(())
 }
 

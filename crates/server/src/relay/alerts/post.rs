@@ -131,7 +131,7 @@ fn signature(key: &[u8], at: &str, body: &str) -> Result<String, String> {
 
 fn client(alert: &Alert) -> Result<reqwest::Client, String> {
     let mut builder = reqwest::Client::builder()
-        .user_agent(concat!("parhelia/", env!("CARGO_PKG_VERSION")))
+        .user_agent(format!("parhelia/{}", parhelia_core::VERSION))
         // What is meant for one receiver goes to no other.
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT.min(Duration::from_secs(alert.timeout_seconds)));
