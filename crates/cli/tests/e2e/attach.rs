@@ -101,12 +101,15 @@ fn a_shell_is_used_resized_left_and_found_again_after_the_server_was_killed() {
     tmux.types("stty size");
     tmux.shows("30 100");
     tmux.tell(&["resize-window", "-x", "90", "-y", "24"]);
-    tmux.types("clear; until [ \"$(stty size)\" = '24 90' ]; do sleep 0.05; done; echo resized $COLUMNS");
+    tmux.types("clear; until [ \"$(stty size)\" = '24 90' ]; do sleep 0.05; done; echo re''sized");
     tmux.shows("resized");
     // Ctrl-C is for what runs in there, and for nothing else.
-    tmux.types("sleep 1000; echo after $?");
-    tmux.shows("sleep 1000");
+    tmux.types(
+        "sh -c 'trap \"echo inter\\\"\\\"rupted; exit 0\" INT; echo rea\"\"dy; while :; do sleep 0.05; done'",
+    );
+    tmux.shows("ready");
     tmux.press(&["C-c"]);
+    tmux.shows("interrupted");
     tmux.ends_with("inner>");
     tmux.types("mark=kept");
 

@@ -216,7 +216,7 @@ impl Client {
             (None, None) => 0,
         };
         if let (Some(rows), Some(cols)) = (ask.rows, ask.cols) {
-            self.resize(Terminal { rows, cols }, true);
+            self.resize(Terminal { rows, cols }, self.offset > 0);
         }
         json!({
             "ok": true,
@@ -227,10 +227,11 @@ impl Client {
         })
     }
 
-    /// The last one who says a size decides. A program draws its screen for a newcomer only if it hears of one.
-    fn resize(&self, size: Terminal, newcomer: bool) {
+    /// The last one who says a size decides. A program draws its screen again, for somebody who has not seen it
+    /// from the beginning, only if it hears of a change.
+    fn resize(&self, size: Terminal, draw_again: bool) {
         let same = self.seat.shared.streams.resize(size);
-        if same && newcomer {
+        if same && draw_again {
             self.seat.shared.pass_on(Signal::WINCH);
         }
     }
