@@ -6,12 +6,13 @@ cd "$(dirname "$0")/.."
 
 say() { printf '\n== %s\n' "$*"; }
 
-# What the tests use besides Rust: a C compiler for SQLite, tmux (some tests work in it), faketime for clocks that jump, mount for small disks, Docker
+# What the tests use besides Rust: a C compiler for SQLite, tmux and vim (people at a terminal), faketime for clocks
+# that jump, mount for small disks, Docker
 # (each of its tests starts a private engine of its own) and a static busybox for its image, openssl for a
 # certificate, and Python for clients and checkers that we did not write (crates/cli/tests/e2e/requirements.txt).
 say "packages"
 missing=()
-for pair in cc:gcc tmux:tmux faketime:faketime mount:mount ps:procps dockerd:docker.io docker:docker.io busybox:busybox-static openssl:openssl python3:python3; do
+for pair in cc:gcc tmux:tmux vim:vim faketime:faketime mount:mount ps:procps dockerd:docker.io docker:docker.io busybox:busybox-static openssl:openssl python3:python3; do
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
 done
 # A real PostgreSQL, started by each test process in a directory of its own.

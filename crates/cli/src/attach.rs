@@ -27,6 +27,8 @@ const PIECE_BYTES: usize = 32 * 1024;
 /// Between two looks at a job that cannot be talked to.
 const LOOK: Duration = Duration::from_millis(5);
 const LOOK_LATER: Duration = Duration::from_millis(100);
+/// For what is on its way when somebody detaches.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// A supervisor answers at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -249,7 +251,7 @@ impl<'a> Session<'a> {
         answer: &Answer,
         interactive: bool,
     ) -> Result<Left> {
-        let to_job = send(writing);
+        let (to_job, sender) = send(writing);
         let mut frames = Frames::default();
         let mut chunk = vec![0; PIECE_BYTES];
         let mut unprinted = None;
@@ -285,9 +287,12 @@ impl<'a> Session<'a> {
                     Ok(got) => frames.feed(&chunk[..got]),
                 },
                 // Only as much is read as the job takes.
-                typed = next_typed(&mut self.typing, &to_job), if listens => {
+                typed = next_typed(&mut self.typing, to_job.clone()), if listens => {
                     match typed {
-                        Some((bytes, to_job)) => if self.pass_typed(&bytes, to_job, interactive) {
+                        Some((bytes, room)) => if self.pass_typed(&bytes, room, interactive) {
+                            // What was typed before the keys is still for the job.
+                            drop(to_job);
+                            let _ = tokio::time::timeout(FAREWELL, sender).await;
                             return Ok(Left::Detached);
                         },
                         None => {
@@ -316,19 +321,19 @@ impl<'a> Session<'a> {
     }
 
     /// True when the keys to detach were among it.
-    fn pass_typed(&mut self, bytes: &[u8], to_job: mpsc::Permit<'_, Vec<u8>>, interactive: bool) -> bool {
+    fn pass_typed(&mut self, bytes: &[u8], to_job: mpsc::OwnedPermit<Vec<u8>>, interactive: bool) -> bool {
         if !interactive {
             to_job.send(ToJob::Input(bytes.to_vec()).encode());
             return false;
         }
-        match self.typed.take(bytes) {
-            Typing::ForJob(bytes) if bytes.is_empty() => false,
-            Typing::ForJob(bytes) => {
-                to_job.send(ToJob::Input(bytes).encode());
-                false
-            }
-            Typing::Detach(_) => true,
+        let (bytes, detaches) = match self.typed.take(bytes) {
+            Typing::ForJob(bytes) => (bytes, false),
+            Typing::Detach(bytes) => (bytes, true),
+        };
+        if !bytes.is_empty() {
+            to_job.send(ToJob::Input(bytes).encode());
         }
+        detaches
     }
 
     /// A signal to this program: for the job if we stand for it, else for us. With a terminal the keys go to the job
@@ -432,16 +437,16 @@ fn print() -> (mpsc::Sender<Vec<u8>>, tokio::task::JoinHandle<io::Result<()>>) {
 }
 
 /// Writes to the supervisor, a few frames behind at most. Ends when it is gone.
-fn send(mut writing: OwnedWriteHalf) -> mpsc::Sender<Vec<u8>> {
-    let (sender, mut frames) = mpsc::channel::<Vec<u8>>(4);
-    tokio::spawn(async move {
+fn send(mut writing: OwnedWriteHalf) -> (mpsc::Sender<Vec<u8>>, tokio::task::JoinHandle<()>) {
+    let (to_job, mut frames) = mpsc::channel::<Vec<u8>>(4);
+    let sender = tokio::spawn(async move {
         while let Some(frame) = frames.recv().await {
             if writing.write_all(&frame).await.is_err() {
                 return;
             }
         }
     });
-    sender
+    (to_job, sender)
 }
 
 /// `None` when nobody takes it any more.
@@ -450,11 +455,11 @@ async fn room(output: Option<mpsc::Sender<Vec<u8>>>) -> Option<mpsc::OwnedPermit
 }
 
 /// What is typed next, once there is room for it. `None` at the end of the input.
-async fn next_typed<'a>(
+async fn next_typed(
     typing: &mut Option<mpsc::Receiver<Vec<u8>>>,
-    to_job: &'a mpsc::Sender<Vec<u8>>,
-) -> Option<(Vec<u8>, mpsc::Permit<'a, Vec<u8>>)> {
-    let Ok(permit) = to_job.reserve().await else {
+    to_job: mpsc::Sender<Vec<u8>>,
+) -> Option<(Vec<u8>, mpsc::OwnedPermit<Vec<u8>>)> {
+    let Ok(permit) = to_job.reserve_owned().await else {
         // The connection is ending; its reader will say so.
         return std::future::pending().await;
     };

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use parhelia_core::api::EventList;
+use parhelia_core::event::{Event, EventType};
 use parhelia_core::job::api::{ExecRequest, JobView};
 use parhelia_core::sandbox::Resources;
 use parhelia_core::state::ContainerState;
@@ -114,10 +115,13 @@ async fn not_made(client: &Client, job: &JobView) -> CliError {
     let path = format!("/containers/{}/events", job.job.container_id);
     let query = [("limit", "20".to_owned()), ("order", "desc".to_owned())];
     let found: Result<EventList> = client.get(&path, &query).await;
-    let cause = |event: &parhelia_core::event::Event| {
-        event.details.get("cause").and_then(|cause| cause.as_str()).map(str::to_owned)
-    };
-    let said = found.ok().and_then(|found| found.events.iter().find_map(cause));
+    let said = found.ok().and_then(|found| {
+        let telling =
+            |event: &&Event| matches!(event.event_type, EventType::CreateFailed | EventType::CreateLost);
+        let event = found.events.iter().filter(telling).max_by_key(|event| event.id)?;
+        let cause = event.details.get("cause").and_then(|cause| cause.as_str());
+        cause.map(str::to_owned).or_else(|| event.message.clone())
+    });
     let reason = job.termination_reason.map_or("unknown", |reason| reason.as_str());
     let why = said.unwrap_or_else(|| reason.to_owned());
     CliError::failure("not_started", format!("job {} could not start: {why}", job.job.id))
