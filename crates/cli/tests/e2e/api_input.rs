@@ -301,7 +301,10 @@ fn a_run_that_cannot_work_says_why_and_what_to_do() {
             .as_str()
             .unwrap()
             .to_owned();
-    assert_eq!(home.events_of(&id), ["container_created", "create_failed"]);
+    // Its job follows.
+    eventually("all is told", || {
+        home.events_of(&id).eq(&["container_created", "create_failed", "job_failed"]).then_some(())
+    });
     lives(&home);
 }
 
