@@ -64,10 +64,8 @@ fn on_a_full_disk_the_command_goes_on_and_what_was_lost_is_marked() {
     let dir = disk.path().join("jobs").join(&id);
     let result: Value =
         serde_json::from_str(&std::fs::read_to_string(dir.join("result.json")).unwrap()).unwrap();
-    let lost: u64 = marks
-        .iter()
-        .filter_map(|line| line.split_once('[')?.1.split_once(' ')?.0.parse::<u64>().ok())
-        .sum();
+    let lost: u64 =
+        marks.iter().filter_map(|line| line.split_once('[')?.1.split_once(' ')?.0.parse::<u64>().ok()).sum();
     assert_eq!(result["lostBytes"], lost, "what is marked is what is counted");
     // Whole lines before the loss and after it, in their order, each once.
     let numbers: Vec<u64> = said
