@@ -13,6 +13,8 @@ use crate::ProviderError;
 
 /// How long a supervisor may take to obey a stop without grace before it is ended itself.
 const FORCE_AFTER: Duration = Duration::from_secs(3);
+const RELEASE_LOOKS: u32 = 100;
+const RELEASE_PAUSE: Duration = Duration::from_millis(10);
 const ANSWER_WAIT: Duration = Duration::from_millis(500);
 
 /// What a stop came to.
@@ -50,14 +52,20 @@ pub(crate) fn stop(inner: &Inner, job: Uuid, grace_seconds: u32) -> Result<Stopp
         LockState::Held if grace_seconds == 0 && force_is_due(inner, job) => {
             tracing::warn!(%job, "its supervisor does not react to a forced stop; ending it");
             let done = swept(job, sweep::kill_supervisor(job))?;
-            // The kernel drops a lock at a death, so a lock that stays belongs to somebody we did not find.
-            match query(&dir, &inner.host, &local).map_err(|error| unreachable("the lock", &error))? {
-                LockState::Held => Err(unreachable(
-                    "a forced stop",
-                    &"its supervisor cannot be found among this user's processes; end it as the user who started it",
-                )),
-                _ => Ok(done),
+            // The kernel drops a lock at a death, a moment after the environment by which it was found: a lock that
+            // stays belongs to somebody we did not find.
+            for _ in 0..RELEASE_LOOKS {
+                let lock =
+                    query(&dir, &inner.host, &local).map_err(|error| unreachable("the lock", &error))?;
+                if lock != LockState::Held {
+                    return Ok(done);
+                }
+                std::thread::sleep(RELEASE_PAUSE);
             }
+            Err(unreachable(
+                "a forced stop",
+                &"its supervisor cannot be found among this user's processes; end it as the user who started it",
+            ))
         }
         // A copied `ctl.path` leads to the original's supervisor, and nobody reads a `.stop` here.
         LockState::Elsewhere(why) => Err(unreachable("a stop", &why)),
