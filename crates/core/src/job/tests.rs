@@ -85,6 +85,7 @@ fn evidence(line: &str) -> Evidence {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         let files = all.files.as_mut().unwrap();
         match key {
+            "why" => all.job.status_reason = Some(value.into()),
             "waiting" => {
                 all.job.activity = JobActivity::Waiting;
                 all.job.waiting_reason = Some("which branch?".into());
@@ -390,11 +391,14 @@ fn without_files_the_container_tells() {
 fn until_the_recovery_is_over_silence_kills_and_ages_nobody() {
     let world = "
         fresh lock=unknown silent=601
+        dead lock=unknown silent=1 why=gone
         fresh lock=free silent=1
         fresh result=completed:0
     ";
     assert_snapshot!(judged(world, false), @"
     fresh lock=unknown silent=601
+      nothing new
+    dead lock=unknown silent=1 why=gone
       nothing new
     fresh lock=free silent=1
       failed (its supervisor died without a result) [job_failed]
