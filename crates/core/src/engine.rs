@@ -171,7 +171,7 @@ impl Engine {
 
     /// What continues a session with `extra` arguments; `None` where there is no template for it.
     pub fn resume(&self, earlier: &[String], session: &str, extra: &[String]) -> Option<Made> {
-        if self.resume.is_empty() {
+        if self.resume.is_empty() || !is_session(session) {
             return None;
         }
         let mut given = extra.to_vec();
@@ -191,7 +191,7 @@ impl Engine {
             given.iter().enumerate().find_map(|(at, word)| {
                 let joined = word.strip_prefix(option).and_then(|rest| rest.strip_prefix('='));
                 let next = || (word == option).then(|| given.get(at + 1)).flatten().map(String::as_str);
-                joined.or_else(next).filter(|id| !id.is_empty() && !id.starts_with('-')).map(str::to_owned)
+                joined.or_else(next).filter(|id| is_session(id)).map(str::to_owned)
             })
         })
     }
@@ -216,6 +216,14 @@ impl Engine {
         }
         command
     }
+}
+
+/// Whether it can be an agent's session. It may come from what a job printed, and becomes an argument of another
+/// command: one that could be taken for an option is none.
+pub fn is_session(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._:/_-".contains(&b);
+    let first = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+    first && text.len() <= 200 && text.bytes().all(plain)
 }
 
 fn file_name(program: &str) -> &str {
@@ -331,6 +339,10 @@ mod tests {
         let codex = resumed("codex", "codex exec hi", "on");
         assert_eq!(codex.as_deref(), Some("codex exec resume s1 on"));
         assert_eq!(resumed("command", "make", ""), None, "the same command again");
+        for evil in ["--yolo", "-x", "", "a b", "a\nb"] {
+            let claude = engines.get("claude-code").unwrap();
+            assert_eq!(claude.resume(&words("claude"), evil, &[]), None, "{evil:?} is no session");
+        }
     }
 
     #[test]

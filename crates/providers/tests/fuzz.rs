@@ -10,8 +10,10 @@ use parhelia_fuzz::{Verdict, fuzz, same, says_something};
 use parhelia_providers::process::jobdir::{
     AliveFile, Durability, JobResult, JobSpec, Sentinel, StopRequest, read_json, write_json,
 };
+use parhelia_providers::process::jobs::parse;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use uuid::Uuid;
 
 fn file<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, seeds: &[&str], look: impl Fn(&T)) {
     let dir = tempfile::tempdir().expect("a directory");
@@ -49,6 +51,32 @@ fn the_sentinel() {
         ],
         |_| {},
     );
+}
+
+/// The loop reads less of a sentinel than the whole, and never anything else.
+#[test]
+fn what_is_judged_of_a_sentinel() {
+    let job: Uuid = "a3bb189e-8bf9-3888-9912-ace4e6543002".parse().expect("an id");
+    let seeds = [
+        r#"{"jobId": "a3bb189e-8bf9-3888-9912-ace4e6543002", "status": "waiting",
+            "lastHeartbeat": "2025-10-15T10:30:45.123Z", "workspacePath": "/w", "sessionId": "a\u00e9c",
+            "agentEngine": "sh", "startedAt": "2025-10-15T10:30:00.000Z", "waitingReason": "which \"one\"?"}"#,
+        "",
+    ];
+    fuzz(&seeds, &["running", "waiting", "processing"], |input| {
+        let whole = serde_json::from_slice::<Sentinel>(input).ok().filter(|whole| whole.job_id == job);
+        match (parse(input, job), whole) {
+            (Ok(beat), whole) => {
+                if let Some(whole) = whole {
+                    assert_eq!((beat.heartbeat_at, beat.session), (whole.last_heartbeat, whole.session_id));
+                    assert_eq!(beat.waiting_reason, whole.waiting_reason);
+                }
+                Verdict::Accepted
+            }
+            (Err(why), None) => says_something(&why),
+            (Err(why), Some(whole)) => panic!("{why}: {whole:?}"),
+        }
+    });
 }
 
 #[test]

@@ -106,6 +106,8 @@ pub struct ShownFilter {
     /// Not over, or over no earlier than this.
     pub over_since: Option<Timestamp>,
     pub id: Option<Uuid>,
+    /// Only those whose directory has not gone.
+    pub uncleaned: bool,
     pub before: Option<(Timestamp, Uuid)>,
     pub limit: Option<i64>,
 }

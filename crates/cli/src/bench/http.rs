@@ -15,7 +15,9 @@ use tokio::net::TcpListener;
 use super::store::{intent, moment, sample};
 use super::{Ground, Row, median, stopwatch};
 
-const CLIENTS: u64 = 64;
+/// A commit to the disk is shared by all who wait for it, so the share rises with them until the processors are busy.
+const FEW: u64 = 64;
+const MANY: u64 = 256;
 const FLEET: u64 = 1000;
 
 pub(super) async fn measure(ground: &Ground) -> Result<Vec<Row>, String> {
@@ -31,23 +33,27 @@ pub(super) async fn measure(ground: &Ground) -> Result<Vec<Row>, String> {
 
     let (_parser, parser_address) = Parser::start().await?;
 
-    let (mut parsed, mut durable, mut batched) = (vec![], vec![], vec![]);
-    for _ in 0..ground.rounds {
-        parsed.push(load(&parser_address, &token, ground, 1).await?);
-        durable.push(load(&address, &token, ground, 1).await?);
-        batched.push(load(&address, &token, ground, 100).await?);
+    let mut rows = vec![];
+    for clients in [MANY, FEW] {
+        let (mut parsed, mut durable) = (vec![], vec![]);
+        for _ in 0..ground.rounds {
+            parsed.push(load(&parser_address, &token, ground, clients, 1).await?);
+            durable.push(load(&address, &token, ground, clients, 1).await?);
+        }
+        let name = format!("heartbeats over HTTP, one per request, {clients} clients");
+        let limit = (median(parsed), "a handler that only parses");
+        rows.push(match clients {
+            MANY => Row::share(&name, median(durable), "/s", limit.0, limit.1, 0.6),
+            _ => Row::beside(&name, median(durable), "/s", limit.0, limit.1),
+        });
     }
-    Ok(vec![
-        Row::share(
-            "heartbeats over HTTP, one per request, 64 clients",
-            median(durable),
-            "/s",
-            median(parsed),
-            "a handler that only parses",
-            0.6,
-        ),
-        Row::plain("heartbeats over HTTP, 100 per request, 64 clients", median(batched), "/s"),
-    ])
+    let mut batched = vec![];
+    for _ in 0..ground.rounds {
+        batched.push(load(&address, &token, ground, FEW, 100).await?);
+    }
+    let name = format!("heartbeats over HTTP, 100 per request, {FEW} clients");
+    rows.push(Row::plain(&name, median(batched), "/s"));
+    Ok(rows)
 }
 
 /// The limit: a server process like ours, on the same runtime, whose handler only parses the same JSON.
@@ -85,15 +91,21 @@ pub(super) async fn parse_only() -> Result<(), String> {
     serving.await.map_err(|e| e.to_string())
 }
 
-async fn load(address: &str, token: &str, ground: &Ground, per_request: u64) -> Result<f64, String> {
+async fn load(
+    address: &str,
+    token: &str,
+    ground: &Ground,
+    clients: u64,
+    per_request: u64,
+) -> Result<f64, String> {
     let client = reqwest::Client::builder()
-        .pool_max_idle_per_host(CLIENTS as usize)
+        .pool_max_idle_per_host(clients as usize)
         .build()
         .map_err(|e| e.to_string())?;
     let counted = Arc::new(AtomicU64::new(0));
     let (began, span) = (stopwatch(), ground.span);
     let url = format!("http://{address}/api/v1/heartbeats");
-    let tasks: Vec<_> = (0..CLIENTS)
+    let tasks: Vec<_> = (0..clients)
         .map(|n| {
             let (client, counted, url, token) =
                 (client.clone(), counted.clone(), url.clone(), token.to_owned());

@@ -48,6 +48,17 @@ impl Row {
         Self { name: name.to_owned(), measured, unit, limit: Some(limit), limit_is, target, met }
     }
 
+    /// Beside a limit that was measured with it, without a target.
+    pub(crate) fn beside(
+        name: &str,
+        measured: f64,
+        unit: &'static str,
+        limit: f64,
+        limit_is: &'static str,
+    ) -> Self {
+        Self { limit: Some(limit), limit_is, ..Self::plain(name, measured, unit) }
+    }
+
     /// Less than a fixed figure.
     pub(crate) fn below(name: &str, measured: f64, unit: &'static str, most: f64) -> Self {
         let target = format!("< {most} {unit}");

@@ -301,7 +301,9 @@ fn a_run_that_cannot_work_says_why_and_what_to_do() {
             .as_str()
             .unwrap()
             .to_owned();
-    assert_eq!(home.events_of(&id), ["container_created", "create_failed"]);
+    let told =
+        eventually("its job has failed too", || Some(home.events_of(&id)).filter(|told| told.len() > 2));
+    assert_eq!(told, ["container_created", "create_failed", "job_failed"]);
     lives(&home);
 }
 

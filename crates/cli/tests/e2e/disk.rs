@@ -4,7 +4,7 @@
 
 use std::io::Write;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ impl Disk {
         }
     }
 
-    fn free(&self) {
+    pub(crate) fn free(&self) {
         std::fs::remove_file(self.filler()).unwrap();
     }
 
@@ -219,22 +219,22 @@ fn a_sandbox_that_ends_on_a_full_disk_keeps_its_exit_code() {
     assert_eq!((ended["exit_code"].as_i64(), text(&ended, "termination_reason")), (Some(7), "failed"));
 }
 
-/// A read-only view over the home: what is open stays open, nothing new can be made.
-struct ReadOnly<'a>(&'a Home);
+/// A read-only view over a directory: what is open stays open, nothing new can be made.
+pub(crate) struct ReadOnly(PathBuf);
 
-impl<'a> ReadOnly<'a> {
-    fn over(home: &'a Home) -> Self {
-        let path = home.path().to_str().unwrap();
+impl ReadOnly {
+    pub(crate) fn over(path: &Path) -> Self {
+        let view = Self(path.to_owned());
+        let path = path.to_str().unwrap();
         mount(&["--bind", path, path]);
-        let view = Self(home);
         mount(&["-o", "remount,ro,bind", path]);
         view
     }
 }
 
-impl Drop for ReadOnly<'_> {
+impl Drop for ReadOnly {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 
@@ -245,7 +245,7 @@ fn a_read_only_disk_is_named_and_reading_goes_on() {
     let id = disk.start(&[], &["sh", "-c", "echo hello; sleep 600"]);
     disk.until_seen(&id, "health", "healthy");
     {
-        let _view = ReadOnly::over(&disk);
+        let _view = ReadOnly::over(disk.path());
         let said = disk.run(&["containers", "run", "--", "true"]);
         assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
         assert!(said.err.contains("Read-only file system"), "{said:?}");

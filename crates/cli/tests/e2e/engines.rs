@@ -117,3 +117,27 @@ fn engines_of_the_configuration_add_to_the_built_in_ones_and_change_them() {
         assert!(said.code == 2 && said.err.contains(told), "{wrong}: {said:?}");
     }
 }
+
+#[test]
+fn a_session_that_the_agent_prints_is_gone_on_with_unless_it_looks_like_an_option() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let agents = Agents::new(&["codex"]);
+    let codex = agents.0.path().join("codex");
+    let path = format!("{}:{}", agents.0.path().display(), std::env::var("PATH").unwrap());
+    for (session, resumes) in [("th-42", true), ("--yolo", false)] {
+        let script = format!(
+            "#!/bin/sh\necho '{{\"type\":\"thread.started\",\"thread_id\":\"{session}\"}}'\necho \"$*\"\n"
+        );
+        std::fs::write(&codex, script).unwrap();
+        let asked = exec(&home, json!({"command": ["codex", "exec", "hi"], "env": {"PATH": path}}));
+        let id = text(&asked, "id");
+        assert_eq!(called(&home, id)[1], "exec hi");
+        let known = if resumes { json!(session) } else { Value::Null };
+        assert_eq!(job(&home, id)["agent_session"], known);
+        let expected = if resumes { "exec resume th-42 go on" } else { "exec hi go on" };
+        assert_eq!(resumed(&home, id, &["go on"])[1], expected);
+    }
+    let odd = json!({"command": ["codex"], "session": "--yolo"});
+    assert_eq!(home.api("POST", "/api/v1/jobs", Some(odd)).0, 422);
+}

@@ -25,7 +25,10 @@ fn run_see_stop_without_ever_starting_a_server() {
         assert!(ended[receipt].is_string(), "{receipt} is missing: {ended}");
     }
     assert_eq!(alive_with(&format!("PARHELIA_CONTAINER_ID={id}")), 0);
-    let told = home.events_of(&id);
+    // What is told of its job comes beside what is told of its container.
+    let (of_job, told): (Vec<_>, Vec<_>) =
+        home.events_of(&id).into_iter().partition(|kind| kind.starts_with("job_"));
+    assert_eq!(of_job, ["job_started", "job_failed"]);
     let expected = [
         "container_created",
         "container_started",

@@ -416,8 +416,11 @@ fn processes_with_any(variables: &[String]) -> Vec<rustix::process::Pid> {
 
 /// Signals the one supervisor of a sandbox.
 pub(crate) fn signal_supervisor(sandbox_id: &str, signal: rustix::process::Signal) {
-    let found = processes_with(&format!("PARHELIA_SUPERVISES={sandbox_id}"));
-    let [supervisor] = found[..] else { panic!("{sandbox_id} has {} supervisors", found.len()) };
+    // For a moment, while it starts its command, there are two that look alike.
+    let supervisor = eventually(&format!("{sandbox_id} has one supervisor"), || {
+        let found = processes_with(&format!("PARHELIA_SUPERVISES={sandbox_id}"));
+        if let [supervisor] = found[..] { Some(supervisor) } else { None }
+    });
     rustix::process::kill_process(supervisor, signal).unwrap();
 }
 

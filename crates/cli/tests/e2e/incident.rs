@@ -66,7 +66,7 @@ fn forget(home: &Home, ids: &[String]) {
     let mut db = home.sqlite();
     let books = db.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     for id in ids {
-        for table in ["events", "heartbeats", "heartbeat_hours"] {
+        for table in ["events", "heartbeats", "heartbeat_hours", "jobs"] {
             books.execute(&format!("DELETE FROM {table} WHERE container_id = ?1"), [id]).unwrap();
         }
         assert_eq!(books.execute("DELETE FROM containers WHERE id = ?1", [id]).unwrap(), 1);

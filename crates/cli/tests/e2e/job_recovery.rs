@@ -12,7 +12,7 @@ use crate::jobs::{exec, job, until_job};
 
 /// Beats every second, so that silence is noticed within a test.
 const QUICK: &str = "[health]\nheartbeat_interval_seconds = 1\ncheck_interval_seconds = 1\n\
-     degraded_after_seconds = 30\ndead_after_seconds = 60\nresumption_window_seconds = 6\n\
+     degraded_after_seconds = 30\ndead_after_seconds = 60\nresumption_window_seconds = 15\n\
      [reconciler]\nstale_threshold_seconds = 45\n[jobs]\ncheck_seconds = 1\n";
 
 fn started(home: &Home, script: &str) -> String {

@@ -26,6 +26,7 @@ mod failover;
 mod first_steps;
 mod health;
 mod incident;
+mod job_disk;
 mod job_recovery;
 mod jobs;
 mod kills;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Home, alive_with, eventually, signal_supervisor, text};
+use crate::harness::{FakeWorld, Home, alive_with, eventually, signal_supervisor, text};
 use crate::jobs::{exec, job, until_job};
 
 /// The ladder in seconds instead of minutes.
@@ -219,4 +219,36 @@ fn whoever_needs_a_person_is_told_of_until_it_goes_on() {
     std::fs::write(&go, "").unwrap();
     until_job(&home, &id, "activity", "running");
     assert_eq!(told(&home, &id), ["job_started", "job_waiting", "job_working"]);
+}
+
+#[test]
+fn a_job_of_another_provider_follows_its_container() {
+    let world = FakeWorld::new();
+    let often = QUICK.replace("[reconciler]\n", "[reconciler]\npoll_interval_seconds = 1\n");
+    let home = Home::with_config(&format!("{}{often}", world.line()));
+    let _server = home.up(&[]);
+    let asked = exec(&home, json!({"command": ["agent"], "provider": "fake"}));
+    let (id, container) = (text(&asked, "id").to_owned(), text(&asked, "container_id").to_owned());
+    home.until_seen(&container, "state", "running");
+    assert_eq!(text(&job(&home, &id), "status"), "pending", "nobody has heard it yet");
+    let beat = || {
+        let beat = json!({"heartbeats": [{"container_id": container}]});
+        assert_eq!(home.api("POST", "/api/v1/heartbeats", Some(beat)).0, 200);
+    };
+    beat();
+    until_job(&home, &id, "status", "fresh");
+    let silent = until_job(&home, &id, "status", "stale");
+    assert!(text(&silent, "status_reason").starts_with("its container is "), "{silent}");
+    until_job(&home, &id, "status", "dead");
+    beat();
+    until_job(&home, &id, "status", "fresh");
+    world.change(|world| {
+        let sandbox = &mut world["sandboxes"][0];
+        sandbox["ended_at"] = sandbox["created_at"].clone();
+        sandbox["exit_code"] = json!(6);
+    });
+    let failed = until_job(&home, &id, "status", "failed");
+    assert_eq!(failed["exit_code"], 6, "{failed}");
+    let all = ["job_started", "job_stale", "job_dead", "job_recovered", "job_failed"];
+    assert_eq!(told(&home, &id), all);
 }

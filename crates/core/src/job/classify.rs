@@ -233,17 +233,17 @@ pub fn judge(evidence: &Evidence, rules: &Rules, settled: bool, now: Timestamp) 
         Proof::NotBegun => return None,
         Proof::Alive => by_silence(evidence, rules, true, now),
         Proof::Nothing { .. } if evidence.files.is_none() => by_health(evidence),
-        Proof::Nothing { .. } if !settled => (unsettled(evidence), None),
+        Proof::Nothing { .. } if !settled => unsettled(evidence),
         Proof::Nothing { .. } => by_silence(evidence, rules, false, now),
     };
     changed(evidence, alive(evidence, status, reason, rules, now))
 }
 
-/// Before the recovery is over nobody becomes worse by silence alone.
-fn unsettled(evidence: &Evidence) -> JobStatus {
+/// Before the recovery is over nobody becomes worse by silence alone; what it has decided stays, with its reason.
+fn unsettled(evidence: &Evidence) -> (JobStatus, Option<String>) {
     match evidence.job.status {
-        JobStatus::Pending if evidence.beat().is_some() => JobStatus::Fresh,
-        status => status,
+        JobStatus::Pending if evidence.beat().is_some() => (JobStatus::Fresh, None),
+        status => (status, evidence.job.status_reason.clone()),
     }
 }
 

@@ -179,7 +179,8 @@ fn read_some<'b>(path: &Path, buffer: &'b mut [u8; 4096], more: &'b mut Vec<u8>)
     Ok(more)
 }
 
-fn parse(bytes: &[u8], job: Uuid) -> Result<Beat, String> {
+/// What is judged of a sentinel; the error says what is wrong with it.
+pub fn parse(bytes: &[u8], job: Uuid) -> Result<Beat, String> {
     let line: Line<'_> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     if line.job_id != job {
         return Err("it belongs to another job".to_owned());

@@ -35,7 +35,8 @@ impl Service {
         }
         let now = self.clock.now();
         let Some(ids) = &request.ids else {
-            let filter = ShownFilter { statuses: request.statuses.clone(), ..ShownFilter::default() };
+            let filter =
+                ShownFilter { statuses: request.statuses.clone(), uncleaned: true, ..ShownFilter::default() };
             let found = self.store.jobs_shown(&filter).await?;
             let views = found.into_iter().map(|shown| self.job_view(shown, now));
             let candidates =

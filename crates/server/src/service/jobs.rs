@@ -243,6 +243,7 @@ impl Service {
             activity: query.waiting.then_some(JobActivity::Waiting),
             over_since: recent.then(|| plus_seconds(now, -RECENT_SECONDS)),
             id: None,
+            uncleaned: false,
             before,
             // One more, to know whether there are more.
             limit: Some(i64::from(limit) + 1),

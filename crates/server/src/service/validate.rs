@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use parhelia_core::api::RunRequest;
+use parhelia_core::engine::is_session;
 use parhelia_core::job::api::ExecRequest;
 
 use super::ServiceError;
@@ -97,7 +98,12 @@ pub(super) fn exec(request: &ExecRequest) -> Result<(), ServiceError> {
             "give its size, as 24 and 80",
         );
     }
-    name("session", request.session.as_deref())?;
+    if request.session.as_ref().is_some_and(|session| !is_session(session)) {
+        return invalid(
+            "that cannot be an agent's session".into(),
+            "use its id: letters, digits, '-', '_', '.', ':' and '/', and begin with a letter or a digit",
+        );
+    }
     name("engine", request.engine.as_deref())
 }
 

@@ -67,6 +67,7 @@ impl Store {
             id,
             filter.limit.unwrap_or(i64::MAX),
             filter.id,
+            filter.uncleaned,
         ];
         self.query(&sql::JOBS_SHOWN, given, row::shown_job).await
     }
