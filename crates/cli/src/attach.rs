@@ -211,13 +211,9 @@ impl<'a> Session<'a> {
         }
         self.offset = Some(answer.offset);
         let left = self.follow(dir, reading, writing, &answer, interactive).await?;
-        if let Left::Detached | Left::Told(_) = left {
-            self.finish_printing().await?;
-            self.modes.undo();
-        }
         if !matches!(left, Left::Broken) {
             self.finish_printing().await?;
-            self.end_raw();
+            self.leave_terminal();
         }
         Ok(left)
     }
@@ -395,12 +391,15 @@ impl<'a> Session<'a> {
             }
         }
         self.finish_printing().await?;
-        self.end_raw();
+        self.leave_terminal();
         Ok(())
     }
 
-    fn end_raw(&mut self) {
-        self.raw = None;
+    /// As it was before, also when the program is left in the middle or was killed.
+    fn leave_terminal(&mut self) {
+        if self.raw.take().is_some() {
+            self.modes.undo();
+        }
     }
 }
 

@@ -23,6 +23,8 @@ use crate::terminal;
 const LOOK: Duration = Duration::from_millis(2);
 /// Between two questions to the server whether it could not be made.
 const ASK: Duration = Duration::from_millis(250);
+/// So many answers that it runs, without a socket: it has none.
+const DEAF_LOOKS: u32 = 40;
 /// What a program needs to know of a terminal and of its person's language.
 const OF_TERMINAL: [&str; 2] = ["TERM", "COLORTERM"];
 const OF_PERSON: [&str; 5] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ"];
@@ -92,6 +94,7 @@ fn directory(job: &JobView) -> Result<PathBuf> {
 async fn until_there(ctx: &Context, client: &Client, job: &JobView, dir: &Path) -> Result<()> {
     let files = JobDir::at(dir);
     let mut ask_at = ctx.clock.monotonic() + ASK;
+    let mut deaf = 0;
     loop {
         if files.control_socket().exists() || files.result().exists() {
             return Ok(());
@@ -99,15 +102,34 @@ async fn until_there(ctx: &Context, client: &Client, job: &JobView, dir: &Path) 
         if ctx.clock.monotonic() >= ask_at {
             ask_at = ctx.clock.monotonic() + ASK;
             // A server that is away now has not given it up.
-            if let Ok(seen) = client.get::<JobView>(&format!("/jobs/{}", job.job.id), &[]).await
-                && matches!(seen.state, ContainerState::Stopped | ContainerState::Terminated)
-            {
-                // Its files are older than that news, if there are any.
-                return if files.path().exists() { Ok(()) } else { Err(not_made(client, &seen).await) };
+            if let Ok(seen) = client.get::<JobView>(&format!("/jobs/{}", job.job.id), &[]).await {
+                match seen.state {
+                    // Its files are older than that news, if there are any.
+                    ContainerState::Stopped | ContainerState::Terminated if files.path().exists() => {
+                        return Ok(());
+                    }
+                    ContainerState::Stopped | ContainerState::Terminated => {
+                        return Err(not_made(client, &seen).await);
+                    }
+                    // It listens before it runs; a moment before its end it does not any more.
+                    ContainerState::Running => {
+                        deaf += 1;
+                        if deaf > DEAF_LOOKS {
+                            return Err(no_socket(&seen));
+                        }
+                    }
+                    _ => {}
+                }
             }
         }
         tokio::time::sleep(LOOK).await;
     }
+}
+
+fn no_socket(job: &JobView) -> CliError {
+    let id = &job.job.id;
+    CliError::failure("cannot_attach", format!("job {id} runs, but its supervisor has no control socket"))
+        .fix(format!("'parhelia jobs logs -f {id}' follows its output; its supervisor.log says why"))
 }
 
 /// Why it could not be made, in the words of its history.

@@ -207,3 +207,28 @@ fn a_killed_supervisor_is_told_of_and_not_waited_for() {
     assert!(said.err.contains("supervisor of job") && said.err.contains("jobs resume"), "{said:?}");
     eventually("nothing of it is left", || (alive_with(&format!("PARHELIA_JOB_ID={id}")) == 0).then_some(()));
 }
+
+#[test]
+fn who_needs_a_person_waits_for_what_is_typed() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let script = r#"echo '{"type":"needs_human","reason":"yes or no?"}'; read answer; echo "heard $answer"; read more"#;
+    let mut running = Running::start(&home, &["exec", "--", "sh", "-c", script]);
+    running.says("needs_human");
+    let shown = |activity: &str| {
+        eventually(&format!("the job is {activity}"), || {
+            Some(the_job(&home)).filter(|j| j["activity"] == activity)
+        })
+    };
+    assert_eq!(shown("waiting")["waiting_reason"], "yes or no?");
+    let container = the_job(&home)["container_id"].as_str().unwrap().to_owned();
+    eventually("a heartbeat says so at once", || {
+        let beats = home.json(&["containers", "heartbeats", &container]);
+        let told = beats["heartbeats"].as_array().unwrap().clone();
+        told.into_iter().find(|beat| beat["metadata"]["waiting_reason"] == "yes or no?")
+    });
+    running.types("yes\n");
+    running.says("heard yes\n");
+    assert_eq!(shown("running")["waiting_reason"], serde_json::Value::Null);
+    assert_eq!(running.end().code, 1, "its input has ended");
+}

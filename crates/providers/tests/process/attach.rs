@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::ground::*;
 
 /// Somebody who is attached.
-struct Attached {
+pub(crate) struct Attached {
     stream: BufReader<UnixStream>,
     frames: Frames,
     answer: Value,
@@ -24,7 +24,7 @@ struct Attached {
 }
 
 impl Attached {
-    fn to(ground: &Ground, spec: &SandboxSpec, ask: Value) -> Self {
+    pub(crate) fn to(ground: &Ground, spec: &SandboxSpec, ask: Value) -> Self {
         let stream = UnixStream::connect(ground.dir(spec).control_socket()).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         let mut stream = BufReader::new(stream);
@@ -45,7 +45,7 @@ impl Attached {
         self.stream.get_mut().write_all(&frame.encode()).unwrap();
     }
 
-    fn types(&mut self, text: &str) {
+    pub(crate) fn types(&mut self, text: &str) {
         self.say(ToJob::Input(text.as_bytes().to_vec()));
     }
 
@@ -64,7 +64,7 @@ impl Attached {
     }
 
     /// Reads on until its output has `text`.
-    fn sees(&mut self, text: &str) {
+    pub(crate) fn sees(&mut self, text: &str) {
         while !String::from_utf8_lossy(&self.seen).contains(text) {
             match self.next() {
                 Some(FromJob::Output { offset, bytes }) => self.take(offset, &bytes),
@@ -80,7 +80,7 @@ impl Attached {
     }
 
     /// Reads to the end of the job.
-    fn end(&mut self) -> JobResult {
+    pub(crate) fn end(&mut self) -> JobResult {
         loop {
             match self.next() {
                 Some(FromJob::Output { offset, bytes }) => self.take(offset, &bytes),
@@ -90,16 +90,16 @@ impl Attached {
         }
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.seen).into_owned()
     }
 }
 
-fn asking(script: &str, ask: JobAsk) -> SandboxSpec {
+pub(crate) fn asking(script: &str, ask: JobAsk) -> SandboxSpec {
     SandboxSpec { job: Some(ask), ..shell(script) }
 }
 
-fn with_stdin() -> JobAsk {
+pub(crate) fn with_stdin() -> JobAsk {
     JobAsk { stdin: true, ..JobAsk::default() }
 }
 

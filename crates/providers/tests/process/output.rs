@@ -8,6 +8,7 @@ use parhelia_core::state::TerminationReason;
 use parhelia_providers::Provider;
 use parhelia_providers::process::jobdir::{JobResult, read_json};
 
+use crate::attach::{Attached, asking, with_stdin};
 use crate::ground::*;
 
 #[tokio::test]
@@ -118,6 +119,27 @@ async fn when_there_is_space_again_the_loss_is_marked_in_its_place() {
     let result: JobResult = read_json(&ground.dir(&spec).result()).unwrap().unwrap();
     assert!(said.contains(&format!("x\n[{} bytes lost]\n", result.lost_bytes)), "{result:?}");
     assert!(ground.log(&spec).contains("output.log can be written again"), "{}", ground.log(&spec));
+    drop(ground);
+}
+
+#[tokio::test]
+async fn whoever_is_attached_sees_on_while_the_disk_refuses() {
+    let disk = SmallDisk::of_kib(1024);
+    let ground = Ground::at(disk.path());
+    let ballast = disk.path().join("ballast");
+    let spec = asking("echo up; read go; seq 1 10000; echo shown; read go; echo end", with_stdin());
+    ground.provider.create(&spec).await.unwrap();
+    let mut attached = Attached::to(&ground, &spec, serde_json::json!({"offset": 0}));
+    attached.sees("up\n");
+    assert!(std::fs::write(&ballast, vec![0; 8 << 20]).is_err(), "the disk is full now");
+    attached.types("go\n");
+    attached.sees("shown\n");
+    assert!(!ground.output(&spec).await.contains("shown"), "the log could not take it yet");
+    std::fs::remove_file(&ballast).unwrap();
+    ground.says(&spec, "shown\n").await;
+    attached.types("go\n");
+    assert_eq!(attached.end().exit_code, Some(0));
+    assert_eq!(attached.text(), ground.output(&spec).await, "each byte once, in both");
     drop(ground);
 }
 
