@@ -60,6 +60,7 @@ word_enum!(
         JobDead = "job_dead",
         JobFinished = "job_finished",
         JobFailed = "job_failed",
+        JobCancelled = "job_cancelled",
         JobWaiting = "job_waiting",
         JobWorking = "job_working",
         JobQuarantined = "job_quarantined",

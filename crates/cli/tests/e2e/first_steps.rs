@@ -28,7 +28,7 @@ fn run_see_stop_without_ever_starting_a_server() {
     // What is told of its job comes beside what is told of its container.
     let (of_job, told): (Vec<_>, Vec<_>) =
         home.events_of(&id).into_iter().partition(|kind| kind.starts_with("job_"));
-    assert_eq!(of_job, ["job_started", "job_failed"]);
+    assert_eq!(of_job, ["job_started", "job_cancelled"]);
     let expected = [
         "container_created",
         "container_started",

@@ -375,7 +375,14 @@ pub(super) fn over(evidence: &Evidence, ending: &Ending, rules: &Rules, now: Tim
         wait(&mut note, JobActivity::Processing, None, now);
         note.status_reason = Some(why_it_ended(evidence, ending));
     }
-    let events = told(evidence, &note);
+    let mut events = told(evidence, &note);
+    if ending.reason == TerminationReason::Manual {
+        // Whoever wanted it need not be told that something went wrong.
+        for event in events.iter_mut().filter(|event| event.event_type == EventType::JobFailed) {
+            event.event_type = EventType::JobCancelled;
+            event.message = format!("Job {}", note.status_reason.as_deref().unwrap_or("cancelled"));
+        }
+    }
     Judgement { note, events }
 }
 
