@@ -318,7 +318,7 @@ fn a_result_is_the_truth_whatever_else_is_there() {
     fresh lock=free result=crash
       failed (a signal ended it) [job_failed]
     fresh result=manual:143 by=local
-      failed (cancelled by local) code=143 [job_failed]
+      failed (cancelled by local) code=143 [job_cancelled]
     fresh result=failed:3 codes=3,4
       finished (it ended with code 3, which means that it needs a person) code=3 waits="it ended with code 3, which means that it needs a person" [job_finished job_waiting]
     fresh waiting result=failed:4 codes=3,4
