@@ -158,16 +158,7 @@ fn request(args: &ExecArgs, here: bool) -> Result<ExecRequest> {
         let passed = OF_PERSON.iter().chain(of_terminal);
         env.extend(passed.filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))));
     }
-    for (key, value) in &args.env {
-        let value = match value {
-            Some(value) => value.clone(),
-            None => std::env::var(key).map_err(|_| {
-                CliError::usage(format!("--env {key}: {key} is not set here"))
-                    .fix(format!("write it like --env {key}=VALUE"))
-            })?,
-        };
-        env.insert(key.clone(), value);
-    }
+    super::variables(&args.env, &mut env)?;
     let workdir = match &args.workdir {
         Some(dir) if !here => Some(dir.clone()),
         None if !here => None,

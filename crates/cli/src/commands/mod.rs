@@ -18,11 +18,13 @@ mod tokens;
 mod wait;
 mod why;
 
+use std::collections::BTreeMap;
+
 use crate::args::{
     AlertsCommand, Command, ConfigCommand, EventsCommand, InstancesCommand, ReconcilerCommand, TokensCommand,
 };
 use crate::context::Context;
-use crate::error::Result;
+use crate::error::{CliError, Result};
 
 pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
     match command {
@@ -73,4 +75,19 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         // `main` has handed it over before there was a runtime.
         Command::Supervise(args) => std::process::exit(args.run()),
     }
+}
+
+/// What `--env` names: a value that is given, or the one that the variable has here.
+fn variables(given: &[(String, Option<String>)], env: &mut BTreeMap<String, String>) -> Result<()> {
+    for (key, value) in given {
+        let value = match value {
+            Some(value) => value.clone(),
+            None => std::env::var(key).map_err(|_| {
+                CliError::usage(format!("--env {key}: {key} is not set here"))
+                    .fix(format!("write it like --env {key}=VALUE"))
+            })?,
+        };
+        env.insert(key.clone(), value);
+    }
+    Ok(())
 }

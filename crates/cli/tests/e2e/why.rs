@@ -183,3 +183,21 @@ fn every_kind_of_id_has_its_why_and_a_worker_only_its_own() {
     let worker = secret(&home, "again", "worker", &["--container", &own]);
     assert_eq!((asks(&own, &worker), asks(&other, &worker), asks("process", &worker)), (200, 403, 403));
 }
+
+#[test]
+fn a_job_is_explained_by_its_name_and_by_its_id() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let id = home.ok(&["exec", "--detach", "-o", "name", "--name", "fixer", "--", "sleep", "600"]);
+    let id = id.trim();
+    for given in ["fixer", id, &id[..8]] {
+        let screen = eventually("its sentinel is among the evidence", || {
+            Some(home.ok(&["why", given])).filter(|screen| screen.contains("sentinel"))
+        });
+        assert!(screen.contains(id), "{given}: {screen}");
+    }
+    let other = home.ok(&["exec", "--detach", "-o", "name", "--name", "fixer", "--", "sleep", "600"]);
+    let said = home.run(&["why", "fixer"]);
+    assert_ne!(said.code, 0, "{said:?}");
+    assert!(said.err.contains(id) && said.err.contains(other.trim()), "both are named: {said:?}");
+}

@@ -4,7 +4,7 @@ use parhelia_core::Timestamp;
 use parhelia_core::api::{RunRequest, StopRequest};
 use parhelia_core::ids::ContainerId;
 use parhelia_core::job::api::{ExecRequest, JobList, JobTotals, JobView, ResumeRequest};
-use parhelia_core::job::{JobActivity, JobAsk, JobStatus, job_id};
+use parhelia_core::job::{Job, JobActivity, JobAsk, JobStatus, job_id};
 use parhelia_core::time::{plus_seconds, seconds_between};
 use parhelia_store::{NewJob, ShownFilter, ShownJob};
 use uuid::Uuid;
@@ -287,14 +287,10 @@ impl Service {
         {
             return Ok(job.id);
         }
-        let named = ShownFilter { name: Some(given.to_owned()), ..ShownFilter::default() };
-        let named: Vec<_> = self.store.jobs_shown(&named).await?.into_iter().map(|shown| shown.job).collect();
-        let open: Vec<_> = named.iter().filter(|job| !job.status.is_over()).collect();
-        match (open.as_slice(), named.as_slice()) {
-            ([only], _) => return Ok(only.id),
-            (_, [only]) => return Ok(only.id),
-            (_, []) => {}
-            _ => return Err(ambiguous(given, named.iter().map(|job| job.id))),
+        match self.jobs_named(given).await?.as_slice() {
+            [] => {}
+            [only] => return Ok(only.id),
+            several => return Err(ambiguous(given, several.iter().map(|job| job.id))),
         }
         let plausible =
             (2..36).contains(&given.len()) && given.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
@@ -309,6 +305,17 @@ impl Service {
             [only] => Ok(only.id),
             several => Err(ambiguous(given, several.iter().map(|job| job.id))),
         }
+    }
+
+    /// Those with exactly this name; of one that is not over among others that are, that one alone.
+    pub(super) async fn jobs_named(&self, name: &str) -> Result<Vec<Job>, ServiceError> {
+        let filter = ShownFilter { name: Some(name.to_owned()), ..ShownFilter::default() };
+        let mut named: Vec<_> =
+            self.store.jobs_shown(&filter).await?.into_iter().map(|shown| shown.job).collect();
+        if named.iter().filter(|job| !job.status.is_over()).count() == 1 {
+            named.retain(|job| !job.status.is_over());
+        }
+        Ok(named)
     }
 
     pub(super) fn job_view(&self, shown: ShownJob, now: Timestamp) -> JobView {

@@ -191,16 +191,17 @@ fn containers<'a>(service: &'a Service, given: &'a str) -> Found<'a> {
     .boxed()
 }
 
-/// By its id or a prefix of it that is long enough to be meant.
+/// By its name, its id, or a prefix of that which is long enough to be meant.
 fn jobs<'a>(service: &'a Service, given: &'a str) -> Found<'a> {
     async move {
         let plausible =
             (4..=36).contains(&given.len()) && given.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-        if !plausible {
-            return Ok(Vec::new());
+        let mut found = service.jobs_named(given).await?;
+        if plausible && found.is_empty() {
+            let prefix = Some(given.to_ascii_lowercase());
+            let filter = JobFilter { prefix, limit: Some(10), ..Default::default() };
+            found = service.store.jobs(&filter).await?;
         }
-        let prefix = Some(given.to_ascii_lowercase());
-        let found = service.store.jobs(&JobFilter { prefix, limit: Some(10), ..Default::default() }).await?;
         let candidate = |job: Job| Candidate {
             id: job.id.to_string(),
             explain: async move {

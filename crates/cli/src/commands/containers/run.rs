@@ -76,16 +76,7 @@ fn request(args: &RunArgs, remote: bool) -> Result<RunRequest> {
     if local_process && let Ok(path) = std::env::var("PATH") {
         env.insert("PATH".to_owned(), path);
     }
-    for (key, value) in &args.env {
-        let value = match value {
-            Some(value) => value.clone(),
-            None => std::env::var(key).map_err(|_| {
-                CliError::usage(format!("--env {key}: {key} is not set here"))
-                    .fix(format!("write it like --env {key}=VALUE"))
-            })?,
-        };
-        env.insert(key.clone(), value);
-    }
+    crate::commands::variables(&args.env, &mut env)?;
     let workdir = match &args.workdir {
         Some(dir) if local_process => {
             let absolute =
