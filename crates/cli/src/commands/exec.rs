@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use parhelia_core::api::EventList;
+use parhelia_core::api::{ContainerView, EventList};
 use parhelia_core::event::{Event, EventType};
 use parhelia_core::job::api::{ExecRequest, JobView};
 use parhelia_core::sandbox::Resources;
-use parhelia_core::state::ContainerState;
+use parhelia_core::state::{ContainerState, TerminationReason};
 use parhelia_core::time::Clock;
 use parhelia_providers::process::jobdir::JobDir;
 
+use super::containers::logs;
+use super::wait::{self, Waited};
 use crate::args::{AttachArgs, ExecArgs};
 use crate::attach::{self, Options};
 use crate::client::{Client, segment};
@@ -31,11 +33,6 @@ const OF_PERSON: [&str; 5] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ"];
 
 pub(crate) async fn run(ctx: &Context, args: ExecArgs) -> Result<()> {
     let here = args.provider == "process" && !ctx.is_remote();
-    if !args.detach && !here {
-        let place = if ctx.is_remote() { "another machine" } else { args.provider.as_str() };
-        return Err(CliError::usage(format!("nothing can be attached to a job on {place}"))
-            .fix("use --detach, then 'parhelia jobs logs -f ID'"));
-    }
     let client = ctx.client()?;
     let request = request(&args, here)?;
     let asked: JobView = client.post_once("/jobs", &request).await?;
@@ -44,6 +41,9 @@ pub(crate) async fn run(ctx: &Context, args: ExecArgs) -> Result<()> {
         return ctx.out.one(&asked, &id, || format!("{id} {}\n", asked.job.status));
     }
     ctx.if_interrupted(format!("job {id} is not affected: see 'parhelia jobs show {id}'"));
+    if !here {
+        return follow(ctx, &client, &asked).await;
+    }
     let dir = directory(&asked)?;
     until_there(ctx, &client, &asked, &dir).await?;
     let options = Options {
@@ -54,6 +54,42 @@ pub(crate) async fn run(ctx: &Context, args: ExecArgs) -> Result<()> {
         in_foreground: true,
     };
     ctx.end_with(attach::run(ctx, &dir, &options).await?);
+    Ok(())
+}
+
+/// Where nobody can attach, its output is followed to its end; its exit code is ours all the same.
+async fn follow(ctx: &Context, client: &Client, asked: &JobView) -> Result<()> {
+    let path = format!("/jobs/{}", asked.job.id);
+    let begun = |view: &ContainerView| view.record.state != ContainerState::Created;
+    let over = |view: &ContainerView| view.record.state == ContainerState::Terminated;
+    let mut container = asked.job.container_id.clone();
+    let job: JobView = loop {
+        wait::until(ctx, client, &container, None, begun).await?;
+        let job: JobView = client.get(&path, &[]).await?;
+        // Its creation may have been lost; then another container took its place.
+        if job.job.container_id == container {
+            break job;
+        }
+        container = job.job.container_id;
+    };
+    let reason = job.termination_reason;
+    if matches!(reason, Some(TerminationReason::CreateFailed | TerminationReason::CreateLost)) {
+        return Err(not_made(client, &job).await);
+    }
+    logs::follow(ctx, client, container.as_str()).await?;
+    let (Waited::Done(last) | Waited::TimedOut(last)) =
+        wait::until(ctx, client, &container, None, over).await?;
+    match last.record.exit_code.and_then(|code| i32::try_from(code).ok()) {
+        Some(code) => ctx.end_with(code),
+        None => {
+            let why = last.record.termination_reason.map_or("unknown", |reason| reason.as_str());
+            return Err(CliError::failure(
+                "no_exit_code",
+                format!("job {} ended without an exit code: {why}", job.job.id),
+            )
+            .fix(format!("see 'parhelia jobs show {}'", job.job.id)));
+        }
+    }
     Ok(())
 }
 
@@ -151,7 +187,7 @@ async fn not_made(client: &Client, job: &JobView) -> CliError {
 }
 
 fn request(args: &ExecArgs, here: bool) -> Result<ExecRequest> {
-    let terminal = (!args.detach && terminal::is_interactive()).then(terminal::size).flatten();
+    let terminal = (here && !args.detach && terminal::is_interactive()).then(terminal::size).flatten();
     let mut env = BTreeMap::new();
     if here {
         let of_terminal = if terminal.is_some() { &OF_TERMINAL[..] } else { &[] };
@@ -184,7 +220,7 @@ fn request(args: &ExecArgs, here: bool) -> Result<ExecRequest> {
         engine: args.engine.clone(),
         session: args.session.clone(),
         terminal,
-        stdin: !args.detach,
+        stdin: here && !args.detach,
         timeout_seconds: args.timeout.map(|timeout| timeout.as_secs_f64().ceil() as u64),
         keep: args.keep,
     })

@@ -155,6 +155,38 @@ fn a_run_in_docker_is_followed_to_its_end() {
 }
 
 #[test]
+fn a_job_in_docker_is_followed_to_its_end_and_gives_its_exit_code() {
+    let engine = DockerEngine::start();
+    let home = home(&engine);
+    let _server = home.up(&[]);
+    let base = ["exec", "--provider", "docker", "--image", IMAGE];
+    let said = home.run(&[&base[..], &["--name", "inside", "--", "sh", "-c", "echo hi; exit 7"]].concat());
+    assert_eq!((said.code, said.out.trim()), (7, "hi"), "{said:?}");
+    let job = eventually("its end is known", || {
+        Some(home.json(&["jobs", "show", "inside"])).filter(|job| job["status"] == "failed")
+    });
+    assert_eq!((job["exit_code"].as_i64(), text(&job, "provider")), (Some(7), "docker"), "{job}");
+    assert_eq!(home.ok(&["jobs", "logs", "inside"]).trim(), "hi");
+
+    let id = home.ok(&[&base[..], &["--detach", "-o", "name", "--", "sleep", "1000"]].concat());
+    let id = id.trim();
+    eventually("it runs", || Some(home.json(&["jobs", "show", id])).filter(|job| job["status"] == "fresh"));
+    let said = home.run(&["jobs", "attach", id]);
+    assert_ne!(said.code, 0);
+    assert!(said.err.contains("jobs logs -f"), "what works there is said: {said:?}");
+    home.ok(&["jobs", "cancel", id, "--force", "--wait"]);
+    let job = home.json(&["jobs", "show", id]);
+    assert!(
+        job["receipts"]["confirmed_at"].is_string() || job["receipts"]["stop_confirmed_at"].is_string(),
+        "{job}"
+    );
+
+    let said = home.run(&["exec", "--provider", "docker", "--image", "no-such-image", "--", "true"]);
+    assert_ne!(said.code, 0);
+    assert!(said.err.contains("no-such-image"), "{said:?}");
+}
+
+#[test]
 fn a_container_beats_through_the_engine_and_its_kill_is_seen_within_a_second() {
     let engine = DockerEngine::start();
     let home = home(&engine);

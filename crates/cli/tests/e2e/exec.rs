@@ -98,9 +98,6 @@ fn input_output_and_exit_code_are_the_commands() {
     let no_directory = home.run(&["exec", "--workdir", "/not/there", "--", "true"]);
     assert_eq!(no_directory.code, 1);
     assert!(no_directory.err.contains("/not/there"), "{no_directory:?}");
-    let elsewhere = home.run(&["exec", "--provider", "docker", "--", "true"]);
-    assert_eq!(elsewhere.code, 2);
-    assert!(elsewhere.err.contains("jobs logs -f"), "{elsewhere:?}");
 
     let timed_out = home.run(&["exec", "--timeout", "1s", "--", "sleep", "1000"]);
     assert_eq!(timed_out.code, 143);

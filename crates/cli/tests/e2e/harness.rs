@@ -424,6 +424,29 @@ pub(crate) fn signal_supervisor(sandbox_id: &str, signal: rustix::process::Signa
     rustix::process::kill_process(supervisor, signal).unwrap();
 }
 
+/// Stops the one supervisor of a sandbox in the middle of whatever it does, and waits until each of its threads has
+/// stopped: one that the kernel holds finishes its write first.
+pub(crate) fn freeze_supervisor(sandbox_id: &str) {
+    signal_supervisor(sandbox_id, rustix::process::Signal::STOP);
+    let [supervisor] = processes_with(&format!("PARHELIA_SUPERVISES={sandbox_id}"))[..] else {
+        panic!("{sandbox_id} has no supervisor any more")
+    };
+    let tasks = format!("/proc/{}/task", supervisor.as_raw_nonzero());
+    let stopped = |stat: String| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim().starts_with('T'));
+    eventually("every thread has stopped", || {
+        let threads = std::fs::read_dir(&tasks).unwrap().flatten();
+        let states = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+        states.into_iter().all(stopped).then_some(())
+    });
+}
+
+/// Exchanges a file at once: nobody reads half of it.
+pub(crate) fn put(path: &Path, content: &str) {
+    let aside = path.with_extension("test");
+    std::fs::write(&aside, content).unwrap();
+    std::fs::rename(aside, path).unwrap();
+}
+
 pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_else(|| panic!("{field} is no text in {value}"))
 }

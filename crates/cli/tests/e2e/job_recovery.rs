@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Home, alive_with, eventually, signal_supervisor, text};
+use crate::harness::{Home, alive_with, eventually, freeze_supervisor, put, signal_supervisor, text};
 use crate::jobs::{exec, job, until_job};
 
 /// Beats every second, so that silence is noticed within a test.
@@ -211,7 +211,7 @@ fn a_start_that_is_cut_off_is_noted_and_the_next_one_completes() {
 
 /// Freezes its supervisor, takes its lock away and makes its heartbeat old: nobody can say whether it lives.
 fn make_uncertain(home: &Home, id: &str, seconds: i64) {
-    signal_supervisor(id, Signal::STOP);
+    freeze_supervisor(id);
     let dir = home.path().join("jobs").join(id);
     std::fs::remove_file(dir.join(".alive")).unwrap();
     let path = dir.join(".sentinel.json");
@@ -219,7 +219,7 @@ fn make_uncertain(home: &Home, id: &str, seconds: i64) {
     let now: jiff::Timestamp = text(&sentinel, "lastHeartbeat").parse().unwrap();
     let old = parhelia_core::time::plus_seconds(now, -seconds);
     sentinel["lastHeartbeat"] = json!(parhelia_core::time::to_text(old));
-    std::fs::write(&path, sentinel.to_string()).unwrap();
+    put(&path, &sentinel.to_string());
 }
 
 #[test]

@@ -182,9 +182,7 @@ impl Evidence {
         match self.container.state {
             _ if self.is_recorded_over() => Proof::Over(self.recorded_end()),
             ContainerState::Created => Proof::NotBegun,
-            _ if self.container.health == Health::Unknown && self.job.status == JobStatus::Pending => {
-                Proof::NotBegun
-            }
+            ContainerState::Unknown if self.job.status == JobStatus::Pending => Proof::NotBegun,
             _ => Proof::Nothing { why: "only its container's health can tell".to_owned() },
         }
     }
@@ -290,6 +288,8 @@ fn by_silence(
 
 fn by_health(evidence: &Evidence) -> (JobStatus, Option<String>) {
     match evidence.container.health {
+        // Its provider says that it runs.
+        Health::Unknown if evidence.job.status == JobStatus::Pending => (JobStatus::Fresh, None),
         Health::Unknown => (evidence.job.status, evidence.job.status_reason.clone()),
         Health::Healthy => (JobStatus::Fresh, None),
         health @ (Health::Degraded | Health::Unhealthy) => {

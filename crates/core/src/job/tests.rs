@@ -373,7 +373,7 @@ fn without_files_the_container_tells() {
     pending container=created nofiles
       nothing new
     pending health=unknown nofiles
-      nothing new
+      fresh [job_started]
     pending health=healthy nofiles
       fresh [job_started]
     fresh health=degraded nofiles

@@ -47,6 +47,17 @@ impl Ground {
         all.into_iter().find(|s| s.tags.container == spec.container_id)
     }
 
+    pub(crate) async fn made(&self, spec: &SandboxSpec) -> Sandbox {
+        let began = Instant::now();
+        loop {
+            if let Some(sandbox) = self.seen(spec).await {
+                return sandbox;
+            }
+            assert!(began.elapsed() < PATIENCE, "it was never made");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     pub(crate) async fn ended(&self, spec: &SandboxSpec) -> Exit {
         let began = Instant::now();
         loop {

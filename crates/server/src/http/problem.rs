@@ -6,6 +6,9 @@ use parhelia_core::api::Problem;
 
 use crate::service::ServiceError;
 
+/// More of an explanation than this explains nothing.
+const DETAIL_CHARS: usize = 1000;
+
 /// An error on its way out.
 #[derive(Debug)]
 pub struct Fault {
@@ -23,7 +26,13 @@ impl Fault {
         detail: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        Self { status, code, detail: detail.into(), fix: fix.into(), retry_after: 1 }
+        let mut detail = detail.into();
+        // What was sent is quoted in places, and may have been long.
+        if let Some((end, _)) = detail.char_indices().nth(DETAIL_CHARS) {
+            detail.truncate(end);
+            detail.push('…');
+        }
+        Self { status, code, detail, fix: fix.into(), retry_after: 1 }
     }
 
     pub fn bad_request(detail: impl Into<String>, fix: impl Into<String>) -> Self {

@@ -50,7 +50,7 @@ pub(crate) async fn show(ctx: &Context, client: &Client, id: &str, args: &LogsAr
 }
 
 /// Prints everything as it comes, until the sandbox has ended.
-pub(super) async fn follow(ctx: &Context, client: &Client, id: &str) -> Result<()> {
+pub(crate) async fn follow(ctx: &Context, client: &Client, id: &str) -> Result<()> {
     print(ctx, client, id, From::Offset(0), true).await
 }
 
