@@ -43,7 +43,8 @@ fn ctrl_c_leaves_the_sandboxes_and_the_next_server_knows_what_happened_meanwhile
     let ended = home.until_seen(&ending, "state", "terminated");
     assert_eq!((text(&ended, "termination_reason"), ended["exit_code"].as_i64()), ("failed", Some(9)));
     let result = read(&job.join("result.json"));
-    assert_eq!(text(&ended, "terminated_at"), text(&result, "endedAt"), "its own time, not ours");
+    let moment = |value: &Value, field: &str| text(value, field).parse::<jiff::Timestamp>().unwrap();
+    assert_eq!(moment(&ended, "terminated_at"), moment(&result, "endedAt"), "its own time, not ours");
     assert_eq!(home.seen(&lasting)["state"], "running");
     assert_eq!(home.ok(&["containers", "logs", &lasting]), "before\n");
     assert_eq!((home.told("server_stopped").len(), home.told("server_started").len()), (1, 2));

@@ -277,14 +277,32 @@ fn lines(text: &str, path: &str, origins: &mut BTreeMap<String, Origin>) {
     }
 }
 
-/// A mistake is shown with its line, and that line may hold a password.
+/// As much of a mistake as a person reads.
+const LINE_CHARS: usize = 200;
+const MESSAGE_LINES: usize = 12;
+
+/// A mistake is shown with its line, and that line may hold a password: in an address, or in what was left of one.
 fn syntax(path: &str, message: &str) -> ConfigError {
-    let hidden = |line: &str| match line.split_once("url") {
-        Some((before, rest)) if rest.contains("://") => format!("{before}url = (hidden)"),
-        _ => line.to_owned(),
+    let hidden = |line: &str| {
+        let secret = ["://", "@", "url"].iter().filter_map(|sign| line.find(sign)).min();
+        let (number, quoted) = line.split_once(" | ").unwrap_or(("", ""));
+        match secret {
+            None => line.to_owned(),
+            Some(_) if !quoted.is_empty() && number.trim().bytes().all(|b| b.is_ascii_digit()) => {
+                let key =
+                    quoted.split('=').next().filter(|key| quoted.len() > key.len() && !key.contains(':'));
+                format!("{number} | {}(hidden)", key.map_or_else(String::new, |key| format!("{key}= ")))
+            }
+            // The name of a key is no secret; an address is, from where it begins.
+            Some(_) => match ["://", "@"].iter().filter_map(|sign| line.find(sign)).min() {
+                Some(at) => format!("{}(hidden)", &line[..at]),
+                None => line.to_owned(),
+            },
+        }
     };
-    let message = message.lines().map(hidden).collect::<Vec<_>>().join("\n");
-    ConfigError::Syntax(format!("{path}: {message}"))
+    let short = |line: String| line.chars().take(LINE_CHARS).collect::<String>();
+    let message: Vec<_> = message.lines().map(|line| short(hidden(line))).take(MESSAGE_LINES).collect();
+    ConfigError::Syntax(format!("{path}: {}", message.join("\n")))
 }
 
 #[cfg(test)]
@@ -387,6 +405,20 @@ mod tests {
                 let name = format!("{section}.{field}");
                 assert!(keys::find(&name).is_some(), "{name} is not in the list");
             }
+        }
+    }
+
+    #[test]
+    fn a_broken_address_shows_no_password() {
+        for file in [
+            "[server]\ndatabase_postgres://ann:s3cret@db.example/parhelia'\n",
+            "[server]\ndatabase_url = 'postgres://ann:s3cret@db.example/parhelia\n",
+            "[server]\ndatabase_url = 'postgres:/ann:s3cret@db.example/parhelia\n",
+            "[server]\nlisten = { a = 'x://ann:s3cret@db' }\n",
+        ] {
+            let error = Config::load(layers(file, &[])).unwrap_err().to_string();
+            assert!(!error.contains("s3cret"), "{error}");
+            assert!(error.contains("line 2"), "{error}");
         }
     }
 }
