@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
+use bollard::Docker;
 use bollard::models::{ContainerInspectResponse, ContainerState, ContainerStateStatusEnum, ContainerSummary};
 use bollard::query_parameters::ListContainersOptionsBuilder;
 use futures::{StreamExt, stream};
@@ -20,6 +22,9 @@ use crate::{ProviderError, SandboxRef};
 
 /// Questions to the engine under way at once.
 const QUESTIONS: usize = 8;
+/// At one that may have died for lack of memory.
+const SECOND_LOOKS: u32 = 3;
+const SECOND_LOOK: Duration = Duration::from_millis(200);
 
 /// The engine, and its directory: older engines of one machine share an id, however many of them run there.
 pub(crate) async fn identity(inner: &Inner) -> Result<String, ProviderError> {
@@ -65,7 +70,7 @@ pub(crate) async fn list(inner: &Arc<Inner>) -> Result<Listing, ProviderError> {
             let docker = docker.clone();
             async move {
                 let epoch = inner.memory_epoch();
-                match docker.inspect_container(&id, None).await {
+                match look(&docker, &id).await {
                     Ok(found) => {
                         let mut sandbox = sandbox(&found, id.clone(), tags);
                         super::inside::explain(&docker, &found, &mut sandbox).await;
@@ -116,6 +121,27 @@ pub(crate) async fn inspect(inner: &Arc<Inner>, sandbox: &SandboxRef) -> Result<
     })
 }
 
+/// The engine's word of one container. It learns of a lack of memory a moment after the death itself, so one that may
+/// have died of it is looked at again before anything is made of it.
+async fn look(docker: &Docker, name: &str) -> Result<ContainerInspectResponse, bollard::errors::Error> {
+    let mut found = docker.inspect_container(name, None).await?;
+    for _ in 0..SECOND_LOOKS {
+        if !perhaps_for_memory(&found) {
+            break;
+        }
+        tokio::time::sleep(SECOND_LOOK).await;
+        found = docker.inspect_container(name, None).await?;
+    }
+    Ok(found)
+}
+
+/// Killed under a limit of memory, and the engine does not say why.
+fn perhaps_for_memory(found: &ContainerInspectResponse) -> bool {
+    let limited = found.host_config.as_ref().and_then(|host| host.memory).is_some_and(|bytes| bytes > 0);
+    let killed = |state: &ContainerState| state.exit_code == Some(137) && state.oom_killed != Some(true);
+    limited && found.state.as_ref().is_some_and(|state| state.running != Some(true) && killed(state))
+}
+
 pub(crate) async fn find(
     inner: &Inner,
     sandbox: &SandboxRef,
@@ -126,7 +152,7 @@ pub(crate) async fn find(
         let shown: String = name.chars().take(60).collect();
         return Err(ProviderError::Rejected(format!("'{shown}' is not a container of the docker provider")));
     }
-    match docker.inspect_container(name, None).await {
+    match look(&docker, name).await {
         Ok(found) => {
             let id = found.id.clone().unwrap_or_else(|| name.to_owned());
             Ok(Some((id, found)))
