@@ -154,7 +154,6 @@ statements! {
     JOB_NOTE = "job_note",
     JOB_OF_CONTAINER = "job_of_container",
     JOBS = "jobs",
-    JOBS_OPEN = "jobs_open",
     JOBS_WATCHED = "jobs_watched",
     JOBS_SHOWN = "jobs_shown",
     STARTUP_BEFORE = "startup_before",

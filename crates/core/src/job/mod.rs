@@ -131,8 +131,9 @@ pub struct Job {
     pub reattach_ms: Option<i64>,
     pub ended_at: Option<Timestamp>,
     pub exit_code: Option<i64>,
-    /// When its directory may go, and when it went.
+    /// When its directory may go.
     pub cleanup_at: Option<Timestamp>,
+    /// When it was given up: written by whoever cleans up, the loop never touches it.
     pub cleaned_at: Option<Timestamp>,
 }
 
@@ -153,7 +154,6 @@ pub struct JobNote {
     pub ended_at: Option<Timestamp>,
     pub exit_code: Option<i64>,
     pub cleanup_at: Option<Timestamp>,
-    pub cleaned_at: Option<Timestamp>,
 }
 
 impl Job {
@@ -174,7 +174,6 @@ impl Job {
             ended_at: self.ended_at,
             exit_code: self.exit_code,
             cleanup_at: self.cleanup_at,
-            cleaned_at: self.cleaned_at,
         }
     }
 }

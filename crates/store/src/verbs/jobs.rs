@@ -76,11 +76,6 @@ impl Store {
         self.query(&sql::JOB_COUNTS, params![], row::job_count).await
     }
 
-    /// The jobs of one provider that may still change; with `uncleaned`, those too whose directory is still there.
-    pub async fn jobs_open(&self, provider: &str, uncleaned: bool) -> Result<Vec<Job>> {
-        self.query(&sql::JOBS_OPEN, params![provider, uncleaned], row::job).await
-    }
-
     /// What the jobs loop looks at: all (of one provider) that are not known to have ended, with their containers.
     pub async fn jobs_watched(&self, provider: Option<&str>) -> Result<Vec<(Job, ContainerSeen)>> {
         self.query(&sql::JOBS_WATCHED, params![provider], row::watched_job).await
@@ -116,7 +111,6 @@ impl Store {
                 note.ended_at,
                 note.exit_code,
                 note.cleanup_at,
-                note.cleaned_at,
             ],
         );
         script.events(events, &text_of(now));
