@@ -65,6 +65,28 @@ word_enum!(
         JobWorking = "job_working",
         JobQuarantined = "job_quarantined",
 
+        SessionStarted = "session_started",
+        SessionBlocked = "session_blocked",
+        SessionUnblocked = "session_unblocked",
+        SessionCompleted = "session_completed",
+        SessionFailed = "session_failed",
+        SessionCancelRequested = "session_cancel_requested",
+        SessionCancelled = "session_cancelled",
+        SessionOrphaned = "session_orphaned",
+        SessionResumed = "session_resumed",
+        PhaseStarted = "phase_started",
+        PhaseCompleted = "phase_completed",
+        PhaseSkipped = "phase_skipped",
+        PhaseFailed = "phase_failed",
+        TaskStarted = "task_started",
+        TaskCompleted = "task_completed",
+        TaskFailed = "task_failed",
+        TaskRetried = "task_retried",
+        WaitAnswered = "wait_answered",
+        WaitTimedOut = "wait_timed_out",
+        SignalFired = "signal_fired",
+        SignalDelivered = "signal_delivered",
+
         ServerStarted = "server_started",
         StartupCompleted = "startup_completed",
         ServerStopped = "server_stopped",
@@ -89,6 +111,8 @@ word_enum!(
         HealthMonitor = "health_monitor",
         User = "user",
         Container = "container",
+        /// Whoever advances a session.
+        Sessions = "sessions",
     }
 );
 
@@ -107,11 +131,14 @@ impl EventType {
             | JobStale
             | JobWaiting
             | JobQuarantined
+            | SessionBlocked
+            | SessionOrphaned
+            | TaskRetried
+            | WaitTimedOut
             | AccessRefused => Severity::Warning,
             OrphanDetected | CreateFailed | StopFailed | ContainerUnhealthy | ContainerDead
-            | ContainerSilent | BreakerTripped | ReconcileFailed | AlertFailed | JobDead | JobFailed => {
-                Severity::Error
-            }
+            | ContainerSilent | BreakerTripped | ReconcileFailed | AlertFailed | JobDead | JobFailed
+            | SessionFailed | PhaseFailed | TaskFailed => Severity::Error,
             _ => Severity::Info,
         }
     }
@@ -199,6 +226,11 @@ impl NewEvent {
 
     pub fn task(mut self, id: Option<&str>) -> Self {
         self.task_id = id.map(str::to_owned);
+        self
+    }
+
+    pub fn session(mut self, id: &crate::ids::SessionId) -> Self {
+        self.session_id = Some(id.to_string());
         self
     }
 

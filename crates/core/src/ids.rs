@@ -114,6 +114,24 @@ prefixed_id!(
     "A process inside a container that claims tasks."
 );
 
+prefixed_id!(SessionId, "session", "sess-", "^sess-[a-z0-9]{4,40}$", "One durable execution of a cascade.");
+prefixed_id!(TaskId, "task", "ta-", "^ta-[a-z0-9]{4,40}$", "A unit of work in a phase of a session.");
+prefixed_id!(WaitId, "wait", "wait-", "^wait-[a-z0-9]{4,40}$", "What a blocked session waits for.");
+prefixed_id!(
+    SignalId,
+    "signal",
+    "sig-",
+    "^sig-[a-z0-9]{4,40}$",
+    "Something that was said to whoever waits for it."
+);
+prefixed_id!(
+    CheckpointId,
+    "checkpoint",
+    "cp-",
+    "^cp-[a-z0-9]{4,40}$",
+    "Something of a session that is done and will not be done again."
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;

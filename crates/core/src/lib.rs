@@ -7,6 +7,7 @@
 pub mod access;
 pub mod alert;
 pub mod api;
+pub mod cascade;
 pub mod config;
 pub mod container;
 pub mod cost;
@@ -24,6 +25,7 @@ pub mod notice;
 pub mod overview;
 pub mod reconcile;
 pub mod sandbox;
+pub mod session;
 pub mod state;
 pub mod time;
 pub mod why;

@@ -11,6 +11,7 @@
 mod error;
 pub mod postgres;
 mod row;
+mod row_session;
 mod script;
 pub mod sql;
 pub mod sqlite;

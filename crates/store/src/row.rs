@@ -9,7 +9,7 @@ use parhelia_core::alert::{AlertCounts, Delivery};
 use parhelia_core::container::Container;
 use parhelia_core::event::Event;
 use parhelia_core::heartbeat::{Heartbeat, HeartbeatHour};
-use parhelia_core::ids::{ContainerId, DeliveryId, TokenId};
+use parhelia_core::ids::{ContainerId, DeliveryId, IdError, TokenId};
 use parhelia_core::job::api::CancelReceipts;
 use parhelia_core::job::classify::ContainerSeen;
 use parhelia_core::job::{Job, Startup};
@@ -118,18 +118,30 @@ impl<'a> Columns<'a> {
         self.id_opt().and_then(|value| self.need(value))
     }
 
-    fn id_opt(&mut self) -> Result<Option<ContainerId>> {
+    pub(crate) fn id_opt(&mut self) -> Result<Option<ContainerId>> {
         self.next(|cells, at| match cells.text(at)? {
             None => Ok(None),
             Some(text) => ContainerId::parse(text).map(Some).map_err(|e| e.to_string()),
         })
     }
 
-    fn json<T: DeserializeOwned>(&mut self) -> Result<T> {
+    /// Any of our own ids.
+    pub(crate) fn own<T: TryFrom<String, Error = IdError>>(&mut self) -> Result<T> {
+        self.own_opt().and_then(|value| self.need(value))
+    }
+
+    pub(crate) fn own_opt<T: TryFrom<String, Error = IdError>>(&mut self) -> Result<Option<T>> {
+        self.next(|cells, at| match cells.text(at)? {
+            None => Ok(None),
+            Some(text) => T::try_from(text.to_owned()).map(Some).map_err(|e| e.to_string()),
+        })
+    }
+
+    pub(crate) fn json<T: DeserializeOwned>(&mut self) -> Result<T> {
         self.json_opt().and_then(|value| self.need(value))
     }
 
-    fn json_opt<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+    pub(crate) fn json_opt<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         self.next(|cells, at| match cells.text(at)? {
             None => Ok(None),
             Some(text) => serde_json::from_str(text).map(Some).map_err(|e| e.to_string()),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use parhelia_core::ids::{ContainerId, TokenId};
+use parhelia_core::ids::{CheckpointId, ContainerId, SessionId, SignalId, TaskId, TokenId, WaitId};
 use parhelia_core::time;
 use tokio::sync::{broadcast, watch};
 
@@ -67,6 +67,18 @@ value_from! {
     parhelia_core::state::WorkerState => |v| Value::Word(v.as_str()),
     parhelia_core::job::JobStatus => |v| Value::Word(v.as_str()),
     parhelia_core::job::JobActivity => |v| Value::Word(v.as_str()),
+    parhelia_core::session::SessionStatus => |v| Value::Word(v.as_str()),
+    parhelia_core::session::BlockedType => |v| Value::Word(v.as_str()),
+    parhelia_core::session::PhaseStatus => |v| Value::Word(v.as_str()),
+    parhelia_core::session::TaskStatus => |v| Value::Word(v.as_str()),
+    parhelia_core::session::AttemptStatus => |v| Value::Word(v.as_str()),
+    parhelia_core::session::FailureReason => |v| Value::Word(v.as_str()),
+    parhelia_core::session::WaitStatus => |v| Value::Word(v.as_str()),
+    &SessionId => |v| Value::Text(v.as_str().to_owned()),
+    &TaskId => |v| Value::Text(v.as_str().to_owned()),
+    &WaitId => |v| Value::Text(v.as_str().to_owned()),
+    &SignalId => |v| Value::Text(v.as_str().to_owned()),
+    &CheckpointId => |v| Value::Text(v.as_str().to_owned()),
     uuid::Uuid => |v| Value::Text(v.to_string()),
     parhelia_core::event::EventType => |v| Value::Word(v.as_str()),
     parhelia_core::event::Source => |v| Value::Word(v.as_str()),

@@ -13,6 +13,7 @@ mod owners;
 mod providers;
 mod reads;
 mod retention;
+mod sessions;
 mod stops;
 mod tokens;
 mod workers;

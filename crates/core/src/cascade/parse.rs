@@ -1,0 +1,1 @@
+//! Reading a cascade file, and every mistake in it with its place.

@@ -1,0 +1,170 @@
+-- Sessions: durable executions of cascades (seed 004). The row is small because it is written often; what is large
+-- and never changes stands beside it.
+CREATE TABLE sessions (
+    session_id              TEXT PRIMARY KEY,
+    cascade_id              TEXT NOT NULL,
+    parent_session_id       TEXT REFERENCES sessions(session_id),
+    parent_phase            TEXT,
+    name                    TEXT,
+    -- Its owner's columns.
+    status                  TEXT NOT NULL,
+    current_phase           TEXT,
+    depth                   BIGINT NOT NULL DEFAULT 0,
+    blocked_type            TEXT,
+    blocked_on              TEXT,
+    blocked_description     TEXT,
+    blocked_since           TEXT,
+    blocked_timeout_at      TEXT,
+    heartbeat_at            TEXT NOT NULL,
+    heartbeat_lease_seconds BIGINT NOT NULL DEFAULT 60,
+    cancel_seen_at          TEXT,
+    cancelled_at            TEXT,
+    error_message           TEXT,
+    error_phase             TEXT,
+    last_checkpoint_id      TEXT,
+    completed_at            TEXT,
+    -- The service's: what people want of it.
+    cancel_requested        BIGINT NOT NULL DEFAULT 0,
+    cancel_reason           TEXT,
+    cancel_requested_at     TEXT,
+    cancel_requested_by     TEXT,
+    cancel_force            BIGINT NOT NULL DEFAULT 0,
+    cancel_grace_seconds    BIGINT,
+    -- Written once.
+    resumable               BIGINT NOT NULL,
+    auto_resume             BIGINT NOT NULL DEFAULT 1,
+    origin_id               TEXT REFERENCES sessions(session_id),
+    origin_phase            TEXT,
+    started_at              TEXT NOT NULL,
+    created_by              TEXT NOT NULL,
+    metadata                TEXT NOT NULL DEFAULT '{}',
+    -- Written with every change of the others.
+    updated_at              TEXT NOT NULL,
+    -- Whoever takes it over writes these, and the epoch rises: the fence.
+    owner_id                TEXT,
+    owner_epoch             BIGINT NOT NULL DEFAULT 1
+);
+CREATE INDEX idx_sessions_started ON sessions(started_at, session_id);
+CREATE INDEX idx_sessions_parent ON sessions(parent_session_id);
+CREATE INDEX idx_sessions_open ON sessions(owner_id, session_id) WHERE status NOT IN ('completed', 'error', 'cancelled');
+
+-- A definition is kept once, however many sessions run it.
+CREATE TABLE cascades (
+    hash       TEXT PRIMARY KEY,
+    definition TEXT NOT NULL
+);
+
+CREATE TABLE session_values (
+    session_id   TEXT PRIMARY KEY REFERENCES sessions(session_id),
+    cascade_hash TEXT NOT NULL REFERENCES cascades(hash),
+    inputs       TEXT NOT NULL,
+    -- What it was started with beside the cascade: directory, environment, provider.
+    surroundings TEXT NOT NULL DEFAULT '{}',
+    outputs      TEXT
+);
+
+-- Phases that have begun.
+CREATE TABLE session_phases (
+    session_id       TEXT NOT NULL REFERENCES sessions(session_id),
+    position         BIGINT NOT NULL,
+    name             TEXT NOT NULL,
+    status           TEXT NOT NULL,
+    started_at       TEXT NOT NULL,
+    completed_at     TEXT,
+    outputs          TEXT NOT NULL DEFAULT '{}',
+    error            TEXT,
+    child_session_id TEXT REFERENCES sessions(session_id),
+    PRIMARY KEY (session_id, position)
+);
+
+ALTER TABLE tasks ADD COLUMN phase TEXT;
+ALTER TABLE tasks ADD COLUMN position BIGINT;
+ALTER TABLE tasks ADD COLUMN key TEXT;
+ALTER TABLE tasks ADD COLUMN retry_at TEXT;
+ALTER TABLE tasks ADD COLUMN exit_code BIGINT;
+ALTER TABLE tasks ADD COLUMN outputs TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE tasks ADD COLUMN error TEXT;
+ALTER TABLE tasks ADD COLUMN started_at TEXT;
+ALTER TABLE tasks ADD COLUMN completed_at TEXT;
+-- The next pending ones of a level, and how many there are of each state, without reading the level.
+CREATE INDEX idx_tasks_level ON tasks(session_id, phase, state, position);
+
+-- One execution of a task; the number is the fencing token of contract 6.
+CREATE TABLE attempts (
+    task_id             TEXT NOT NULL REFERENCES tasks(id),
+    attempt             BIGINT NOT NULL,
+    session_id          TEXT NOT NULL REFERENCES sessions(session_id),
+    phase               TEXT NOT NULL,
+    status              TEXT NOT NULL,
+    container_id        TEXT REFERENCES containers(id),
+    verify_container_id TEXT REFERENCES containers(id),
+    worker_id           TEXT,
+    exit_code           BIGINT,
+    failure_reason      TEXT,
+    message             TEXT,
+    -- Of a worker's task: the end of what it wrote. A container's is in its job.
+    output              TEXT,
+    started_at          TEXT NOT NULL,
+    ended_at            TEXT,
+    PRIMARY KEY (task_id, attempt)
+);
+CREATE INDEX idx_attempts_open ON attempts(session_id, phase) WHERE ended_at IS NULL;
+CREATE INDEX idx_attempts_session ON attempts(session_id);
+CREATE INDEX idx_attempts_container ON attempts(container_id);
+CREATE INDEX idx_attempts_verify ON attempts(verify_container_id) WHERE verify_container_id IS NOT NULL;
+
+-- What blocked sessions wait for. The first answer wins: it is written only while `status` is `open`.
+CREATE TABLE waits (
+    id            TEXT PRIMARY KEY,
+    session_id    TEXT NOT NULL REFERENCES sessions(session_id),
+    phase         TEXT NOT NULL,
+    task_id       TEXT REFERENCES tasks(id),
+    wait_type     TEXT NOT NULL,
+    wait_on       TEXT NOT NULL,
+    description   TEXT NOT NULL,
+    question      TEXT NOT NULL DEFAULT '{}',
+    on_timeout    TEXT NOT NULL,
+    default_value TEXT,
+    since         TEXT NOT NULL,
+    deadline      TEXT,
+    status        TEXT NOT NULL,
+    answer        TEXT,
+    answered_by   TEXT,
+    answer_reason TEXT,
+    answered_at   TEXT,
+    signal_id     TEXT
+);
+CREATE INDEX idx_waits_session ON waits(session_id);
+CREATE INDEX idx_waits_open ON waits(wait_type, wait_on, since) WHERE status = 'open';
+
+CREATE TABLE signals (
+    id           TEXT PRIMARY KEY,
+    name         TEXT NOT NULL,
+    session_id   TEXT REFERENCES sessions(session_id),
+    payload      TEXT NOT NULL,
+    fired_at     TEXT NOT NULL,
+    fired_by     TEXT NOT NULL,
+    deliveries   BIGINT NOT NULL DEFAULT 0,
+    delivered_at TEXT
+);
+CREATE INDEX idx_signals_name ON signals(name, fired_at);
+CREATE INDEX idx_signals_fired ON signals(fired_at, id);
+CREATE INDEX idx_signals_pending ON signals(name) WHERE deliveries = 0;
+
+CREATE TABLE signal_deliveries (
+    -- At most one signal ends a wait.
+    wait_id   TEXT PRIMARY KEY REFERENCES waits(id),
+    signal_id TEXT NOT NULL REFERENCES signals(id)
+);
+CREATE INDEX idx_signal_deliveries_signal ON signal_deliveries(signal_id);
+
+CREATE TABLE checkpoints (
+    id         TEXT PRIMARY KEY,
+    session_id TEXT NOT NULL REFERENCES sessions(session_id),
+    phase      TEXT NOT NULL,
+    task_id    TEXT REFERENCES tasks(id),
+    at         TEXT NOT NULL
+);
+CREATE INDEX idx_checkpoints_session ON checkpoints(session_id, id);
+
+CREATE INDEX idx_events_session ON events(session_id, id) WHERE session_id IS NOT NULL;

@@ -1,0 +1,147 @@
+//! From cells to the rows of sessions. The order of columns is that of the `SELECT`s in `sql/session*.sql`.
+
+use parhelia_core::session::{AttemptRow, CheckpointRow, PhaseRow, Session, SignalRow, TaskRow, WaitRow};
+
+use crate::error::Result;
+use crate::row::Columns;
+
+pub(crate) fn session(c: &mut Columns<'_>) -> Result<Session> {
+    Ok(Session {
+        session_id: c.own()?,
+        cascade_id: c.text()?,
+        parent_session_id: c.own_opt()?,
+        parent_phase: c.text_opt()?,
+        name: c.text_opt()?,
+        status: c.word()?,
+        current_phase: c.text_opt()?,
+        depth: c.int()?,
+        blocked_type: c.word_opt()?,
+        blocked_on: c.text_opt()?,
+        blocked_description: c.text_opt()?,
+        blocked_since: c.time_opt()?,
+        blocked_timeout_at: c.time_opt()?,
+        heartbeat_at: c.time()?,
+        heartbeat_lease_seconds: c.int()?,
+        cancel_requested: c.flag()?,
+        cancel_reason: c.text_opt()?,
+        cancel_requested_at: c.time_opt()?,
+        cancel_requested_by: c.text_opt()?,
+        cancel_force: c.flag()?,
+        cancel_grace_seconds: c.int_opt()?,
+        cancel_seen_at: c.time_opt()?,
+        cancelled_at: c.time_opt()?,
+        error_message: c.text_opt()?,
+        error_phase: c.text_opt()?,
+        last_checkpoint_id: c.own_opt()?,
+        resumable: c.flag()?,
+        auto_resume: c.flag()?,
+        origin_id: c.own_opt()?,
+        origin_phase: c.text_opt()?,
+        started_at: c.time()?,
+        completed_at: c.time_opt()?,
+        updated_at: c.time()?,
+        created_by: c.text()?,
+        metadata: c.json()?,
+        owner_id: c.text_opt()?,
+        owner_epoch: c.int()?,
+    })
+}
+
+pub(crate) fn phase(c: &mut Columns<'_>) -> Result<PhaseRow> {
+    Ok(PhaseRow {
+        position: c.int()?,
+        name: c.text()?,
+        status: c.word()?,
+        started_at: c.time()?,
+        completed_at: c.time_opt()?,
+        outputs: c.json()?,
+        error: c.text_opt()?,
+        child_session_id: c.own_opt()?,
+    })
+}
+
+pub(crate) fn session_task(c: &mut Columns<'_>) -> Result<TaskRow> {
+    Ok(TaskRow {
+        id: c.own()?,
+        session_id: c.own()?,
+        phase: c.text()?,
+        position: c.int()?,
+        key: c.text()?,
+        title: c.text()?,
+        state: c.word()?,
+        attempt: c.int()?,
+        retry_count: c.int()?,
+        crash_count: c.int()?,
+        failure_reason: c.word_opt()?,
+        error: c.text_opt()?,
+        retry_at: c.time_opt()?,
+        exit_code: c.int_opt()?,
+        outputs: c.json()?,
+        started_at: c.time_opt()?,
+        completed_at: c.time_opt()?,
+    })
+}
+
+pub(crate) fn attempt(c: &mut Columns<'_>) -> Result<AttemptRow> {
+    Ok(AttemptRow {
+        task_id: c.own()?,
+        attempt: c.int()?,
+        session_id: c.own()?,
+        phase: c.text()?,
+        status: c.word()?,
+        container_id: c.id_opt()?,
+        verify_container_id: c.id_opt()?,
+        worker_id: c.text_opt()?,
+        exit_code: c.int_opt()?,
+        failure_reason: c.word_opt()?,
+        message: c.text_opt()?,
+        started_at: c.time()?,
+        ended_at: c.time_opt()?,
+    })
+}
+
+pub(crate) fn wait(c: &mut Columns<'_>) -> Result<WaitRow> {
+    Ok(WaitRow {
+        id: c.own()?,
+        session_id: c.own()?,
+        phase: c.text()?,
+        task_id: c.own_opt()?,
+        wait_type: c.word()?,
+        wait_on: c.text()?,
+        description: c.text()?,
+        question: c.json()?,
+        on_timeout: c.text()?,
+        default_value: c.json_opt()?,
+        since: c.time()?,
+        deadline: c.time_opt()?,
+        status: c.word()?,
+        answer: c.json_opt()?,
+        answered_by: c.text_opt()?,
+        answer_reason: c.text_opt()?,
+        answered_at: c.time_opt()?,
+        signal_id: c.own_opt()?,
+    })
+}
+
+pub(crate) fn signal(c: &mut Columns<'_>) -> Result<SignalRow> {
+    Ok(SignalRow {
+        id: c.own()?,
+        name: c.text()?,
+        session_id: c.own_opt()?,
+        payload: c.json()?,
+        fired_at: c.time()?,
+        fired_by: c.text()?,
+        deliveries: c.int()?,
+        delivered_at: c.time_opt()?,
+    })
+}
+
+pub(crate) fn checkpoint(c: &mut Columns<'_>) -> Result<CheckpointRow> {
+    Ok(CheckpointRow {
+        id: c.own()?,
+        session_id: c.own()?,
+        phase: c.text()?,
+        task_id: c.own_opt()?,
+        at: c.time()?,
+    })
+}
