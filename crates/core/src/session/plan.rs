@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    AttemptRow, BlockedType, FailureReason, PhaseRow, PhaseStatus, Session, SessionStatus, SignalRow, TaskRow, WaitRow,
-    WaitStatus,
+    AttemptRow, BlockedType, FailureReason, PhaseRow, PhaseStatus, Session, SessionStatus, SignalRow,
+    TaskRow, WaitRow, WaitStatus,
 };
 use crate::cascade::template::{self, Scope, TemplateError};
 use crate::cascade::{
@@ -105,7 +105,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         matches!(self.state, ContainerState::Terminated | ContainerState::Stopped)
     }
 }
@@ -142,21 +142,69 @@ pub struct Run {
 /// One change that the owner writes. All steps of a plan are one transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    BeginPhase { position: usize, tasks: Vec<NewTask> },
+    BeginPhase {
+        position: usize,
+        tasks: Vec<NewTask>,
+    },
     /// Also of a phase that has no row yet.
-    EndPhase { position: usize, status: PhaseStatus, outputs: Value, error: Option<String> },
-    StartAttempt { position: usize, task: TaskRow, run: Run },
-    StartVerify { position: usize, task: TaskId, attempt: i64, key: String, run: Run },
-    EndAttempt { task: TaskRow, attempt: i64, end: AttemptEnd },
+    EndPhase {
+        position: usize,
+        status: PhaseStatus,
+        outputs: Value,
+        error: Option<String>,
+    },
+    StartAttempt {
+        position: usize,
+        task: TaskRow,
+        run: Run,
+    },
+    StartVerify {
+        position: usize,
+        task: TaskId,
+        attempt: i64,
+        key: String,
+        run: Run,
+    },
+    EndAttempt {
+        task: TaskRow,
+        attempt: i64,
+        end: AttemptEnd,
+    },
     /// It cannot even be tried.
-    FailTask { task: TaskRow, message: String },
-    OpenWait { position: usize, task: Option<TaskId>, wait: NewWait },
-    Deliver { signal: SignalId, wait: WaitId, name: String, payload: Value },
-    TimeOutWait { wait: WaitId, description: String, then: OnTimeout },
-    WithdrawWait { wait: WaitId },
-    StartChild { position: usize, cascade: Box<Cascade>, inputs: Value },
-    CancelChild { child: SessionId },
-    Outputs { outputs: Value },
+    FailTask {
+        task: TaskRow,
+        message: String,
+    },
+    OpenWait {
+        position: usize,
+        task: Option<TaskId>,
+        wait: NewWait,
+    },
+    Deliver {
+        signal: SignalId,
+        wait: WaitId,
+        name: String,
+        payload: Value,
+    },
+    TimeOutWait {
+        wait: WaitId,
+        description: String,
+        then: OnTimeout,
+    },
+    WithdrawWait {
+        wait: WaitId,
+    },
+    StartChild {
+        position: usize,
+        cascade: Box<Cascade>,
+        inputs: Value,
+    },
+    CancelChild {
+        child: SessionId,
+    },
+    Outputs {
+        outputs: Value,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -180,14 +228,32 @@ pub struct NewWait {
 /// How an attempt ended, and what that makes of its task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttemptEnd {
-    Completed { exit_code: Option<i64>, outputs: Value },
+    Completed {
+        exit_code: Option<i64>,
+        outputs: Value,
+    },
     /// It comes again then.
-    Retried { exit_code: Option<i64>, reason: FailureReason, message: String, at: Timestamp },
+    Retried {
+        exit_code: Option<i64>,
+        reason: FailureReason,
+        message: String,
+        at: Timestamp,
+    },
     /// A sensor that did not yet see what it looks for.
-    NotYet { exit_code: Option<i64>, at: Timestamp },
-    Failed { exit_code: Option<i64>, reason: FailureReason, message: String },
+    NotYet {
+        exit_code: Option<i64>,
+        at: Timestamp,
+    },
+    Failed {
+        exit_code: Option<i64>,
+        reason: FailureReason,
+        message: String,
+    },
     /// Its agent needs a person.
-    Waiting { exit_code: Option<i64>, message: String },
+    Waiting {
+        exit_code: Option<i64>,
+        message: String,
+    },
     Cancelled,
 }
 
@@ -511,16 +577,17 @@ impl Planner<'_> {
         let cascade = self.cascade;
         let Some(phase) = cascade.phases.get(place) else { return };
         match phase.when.as_deref().map(|when| template::holds(when, &state.scope)) {
-            Some(Err(error)) => return self.fail(state, place, format!("its 'when' cannot be decided: {error}")),
+            Some(Err(error)) => {
+                return self.fail(state, place, format!("its 'when' cannot be decided: {error}"));
+            }
             Some(Ok(false)) => {
                 self.sets += 1;
                 return self.end_phase(state, place, PhaseStatus::Skipped, json!({}), None);
             }
             Some(Ok(true)) | None => {}
         }
-        let one = |title: &str| {
-            vec![NewTask { position: 0, key: phase.name.clone(), title: title.to_owned() }]
-        };
+        let one =
+            |title: &str| vec![NewTask { position: 0, key: phase.name.clone(), title: title.to_owned() }];
         match &phase.work {
             Work::Set(values) => {
                 self.sets += 1;
@@ -528,9 +595,8 @@ impl Planner<'_> {
                     .iter()
                     .map(|(name, wanted)| Ok((name.clone(), template::value(wanted, &state.scope)?)))
                     .collect();
-                let made = all.and_then(|all| {
-                    self.outputs_of(state, &phase.outputs, Value::Object(all), &[])
-                });
+                let made =
+                    all.and_then(|all| self.outputs_of(state, &phase.outputs, Value::Object(all), &[]));
                 match made {
                     Ok(outputs) => self.end_phase(state, place, PhaseStatus::Completed, outputs, None),
                     Err(error) => self.fail(state, place, format!("a value cannot be made: {error}")),
@@ -573,7 +639,9 @@ impl Planner<'_> {
                     .collect();
                 let given = match given {
                     Ok(given) => given.into_iter().collect(),
-                    Err(error) => return self.fail(state, place, format!("an input cannot be made: {error}")),
+                    Err(error) => {
+                        return self.fail(state, place, format!("an input cannot be made: {error}"));
+                    }
                 };
                 match crate::cascade::parse::resolve_inputs(definition, &given, &BTreeMap::new()) {
                     Ok(inputs) => {
@@ -631,7 +699,8 @@ impl Planner<'_> {
         let nothing = Level::default();
         let level = facts.levels.get(&place).unwrap_or(&nothing);
         let open: Vec<&OpenTask> = facts.open.iter().filter(|open| open.task.phase == phase.name).collect();
-        let (mut alive, mut failed) = (0, level.failed.as_ref().map(|task| failure_of(&task.key, task.error.as_deref())));
+        let (mut alive, mut failed) =
+            (0, level.failed.as_ref().map(|task| failure_of(&task.key, task.error.as_deref())));
         let mut unsettled = false;
         for task in &open {
             match self.look_at(state, place, phase, task) {
@@ -873,7 +942,8 @@ impl Planner<'_> {
         match (&main.waiting, self.wait_of(&open.task.id)) {
             (Some(reason), None) => {
                 let place = open.attempt.phase == phase.name;
-                if place && let Some(position) = self.cascade.phases.iter().position(|p| p.name == phase.name) {
+                if place && let Some(position) = self.cascade.phases.iter().position(|p| p.name == phase.name)
+                {
                     self.open_wait(position, Some(open.task.id.clone()), question_of_agent(reason));
                 }
             }
@@ -887,7 +957,9 @@ impl Planner<'_> {
 
     fn wait_of(&self, task: &TaskId) -> Option<&WaitRow> {
         self.facts.waits.iter().find(|wait| {
-            wait.task_id.as_ref() == Some(task) && wait.status == WaitStatus::Open && !self.closed.contains(&wait.id)
+            wait.task_id.as_ref() == Some(task)
+                && wait.status == WaitStatus::Open
+                && !self.closed.contains(&wait.id)
         })
     }
 
@@ -942,9 +1014,7 @@ impl Planner<'_> {
         match command {
             Command::Line(line) => Ok(vec!["sh".to_owned(), "-c".to_owned(), line.clone()]),
             Command::Vector(parts) if self.surroundings.exec => Ok(parts.clone()),
-            Command::Vector(parts) => {
-                parts.iter().map(|part| template::text(part, &state.scope)).collect()
-            }
+            Command::Vector(parts) => parts.iter().map(|part| template::text(part, &state.scope)).collect(),
         }
     }
 
@@ -1010,11 +1080,19 @@ impl Planner<'_> {
             }
             Awaited::Checkpoint(what) => {
                 let what = template::text(what, scope)?;
-                (BlockedType::Checkpoint, what.clone(), json!({ "kind": "checkpoint", "question": what }), what)
+                (
+                    BlockedType::Checkpoint,
+                    what.clone(),
+                    json!({ "kind": "checkpoint", "question": what }),
+                    what,
+                )
             }
-            Awaited::Sensor(Sensor::Command { .. }) => {
-                (BlockedType::Sensor, "command".to_owned(), json!({}), format!("the sensor of phase {}", phase.name))
-            }
+            Awaited::Sensor(Sensor::Command { .. }) => (
+                BlockedType::Sensor,
+                "command".to_owned(),
+                json!({}),
+                format!("the sensor of phase {}", phase.name),
+            ),
             Awaited::Sensor(Sensor::Time { at, after_seconds }) => {
                 let at = match (at, after_seconds) {
                     (Some(at), _) => {
@@ -1036,9 +1114,10 @@ impl Planner<'_> {
             Some(text) => template::text(text, scope)?,
             None => asked,
         };
-        let deadline = phase.care.timeout_seconds.map(|seconds| {
-            plus_seconds(self.now, i64::try_from(seconds).unwrap_or(i64::MAX / 4))
-        });
+        let deadline = phase
+            .care
+            .timeout_seconds
+            .map(|seconds| plus_seconds(self.now, i64::try_from(seconds).unwrap_or(i64::MAX / 4)));
         let default_value = wanted.default.as_ref().map(|value| template::value(value, scope)).transpose()?;
         Ok(NewWait {
             wait_type,
@@ -1141,14 +1220,7 @@ impl Planner<'_> {
         }
     }
 
-    fn time_out(
-        &mut self,
-        state: &mut State,
-        place: usize,
-        phase: &Phase,
-        wait: &WaitRow,
-        then: OnTimeout,
-    ) {
+    fn time_out(&mut self, state: &mut State, place: usize, phase: &Phase, wait: &WaitRow, then: OnTimeout) {
         if wait.status == WaitStatus::Open {
             self.closed.insert(wait.id.clone());
             self.steps.push(Step::TimeOutWait {
@@ -1192,7 +1264,11 @@ impl Planner<'_> {
         let facts = self.facts;
         match &wanted.awaited {
             Awaited::Sensor(Sensor::Time { .. }) => {
-                let at = wait.question.get("at").and_then(Value::as_str).and_then(|at| at.parse::<Timestamp>().ok());
+                let at = wait
+                    .question
+                    .get("at")
+                    .and_then(Value::as_str)
+                    .and_then(|at| at.parse::<Timestamp>().ok());
                 match at {
                     Some(at) if at > self.now => {
                         self.wake(at);
@@ -1200,7 +1276,13 @@ impl Planner<'_> {
                     }
                     _ => {
                         self.withdraw(wait.id.clone());
-                        self.end_phase(state, place, PhaseStatus::Completed, json!({ "timed_out": false }), None);
+                        self.end_phase(
+                            state,
+                            place,
+                            PhaseStatus::Completed,
+                            json!({ "timed_out": false }),
+                            None,
+                        );
                         true
                     }
                 }
@@ -1227,9 +1309,9 @@ impl Planner<'_> {
                 }
                 let Some(level) = facts.levels.get(&place) else { return false };
                 if let Some(task) = level.ready.first() {
-                    let made = self
-                        .command_of(state, run)
-                        .and_then(|command| self.with_care(state, phase, &task.key, &phase.care, command, None));
+                    let made = self.command_of(state, run).and_then(|command| {
+                        self.with_care(state, phase, &task.key, &phase.care, command, None)
+                    });
                     match made {
                         Ok(mut run) => {
                             run.timeout_seconds = None;
@@ -1263,10 +1345,8 @@ impl Planner<'_> {
         match child.status {
             SessionStatus::Completed => {
                 let given = facts.levels.get(&place).and_then(|level| level.outputs.as_ref());
-                let nature = given.map_or_else(
-                    || json!({}),
-                    |all| Value::Object(all.clone().into_iter().collect()),
-                );
+                let nature =
+                    given.map_or_else(|| json!({}), |all| Value::Object(all.clone().into_iter().collect()));
                 match self.outputs_of(state, &phase.outputs, nature.clone(), &[("result", nature)]) {
                     Ok(outputs) => self.end_phase(state, place, PhaseStatus::Completed, outputs, None),
                     Err(error) => self.fail(state, place, format!("an output cannot be made: {error}")),
@@ -1354,9 +1434,11 @@ impl Planner<'_> {
     }
 
     fn oldest_wait(&self) -> Option<Blocked> {
-        let open = self.facts.waits.iter().filter(|wait| {
-            wait.status == WaitStatus::Open && !self.closed.contains(&wait.id)
-        });
+        let open = self
+            .facts
+            .waits
+            .iter()
+            .filter(|wait| wait.status == WaitStatus::Open && !self.closed.contains(&wait.id));
         let open = open.map(|wait| Blocked {
             kind: wait.wait_type,
             on: wait.wait_on.clone(),
@@ -1542,4 +1624,3 @@ fn deliverable(signal: &SignalRow, wait: &WaitRow, session: &Session) -> bool {
 fn plus_millis(at: Timestamp, millis: i64) -> Timestamp {
     at.checked_add(jiff::SignedDuration::from_millis(millis)).unwrap_or(at)
 }
-

@@ -46,7 +46,9 @@ pub fn of_step(step: &Step, session: &SessionId, cascade: &Cascade) -> Option<Ne
                 AttemptEnd::Failed { message, .. } => {
                     (EventType::TaskFailed, format!("Task {key} failed: {}", short(message)))
                 }
-                AttemptEnd::NotYet { .. } | AttemptEnd::Waiting { .. } | AttemptEnd::Cancelled => return None,
+                AttemptEnd::NotYet { .. } | AttemptEnd::Waiting { .. } | AttemptEnd::Cancelled => {
+                    return None;
+                }
             };
             about(kind, session, message)
                 .task(Some(task.id.as_str()))
