@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use parhelia_core::Timestamp;
-use parhelia_core::ids::{ContainerId, DeliveryId, TokenId};
+use parhelia_core::ids::{ContainerId, DeliveryId, SignalId, TokenId};
 
 pub trait Entropy: Send + Sync + std::fmt::Debug {
     fn bits(&self) -> u64;
@@ -18,6 +18,10 @@ pub trait Entropy: Send + Sync + std::fmt::Debug {
 
     fn delivery_id(&self, now: Timestamp) -> DeliveryId {
         DeliveryId::mint(now.as_millisecond().max(0) as u64, self.bits())
+    }
+
+    fn signal_id(&self, now: Timestamp) -> SignalId {
+        SignalId::mint(now.as_millisecond().max(0) as u64, self.bits())
     }
 
     /// A random (version 4) uuid.

@@ -4,6 +4,7 @@ use parhelia_core::session::{AttemptRow, CheckpointRow, PhaseRow, Session, Signa
 
 use crate::error::Result;
 use crate::row::Columns;
+use crate::verbs::{InboxRow, ShownSession};
 
 pub(crate) fn session(c: &mut Columns<'_>) -> Result<Session> {
     Ok(Session {
@@ -143,5 +144,24 @@ pub(crate) fn checkpoint(c: &mut Columns<'_>) -> Result<CheckpointRow> {
         phase: c.text()?,
         task_id: c.own_opt()?,
         at: c.time()?,
+    })
+}
+
+/// A session, its owner's lease and end, and its definition.
+pub(crate) fn shown(c: &mut Columns<'_>) -> Result<ShownSession> {
+    Ok(ShownSession {
+        session: session(c)?,
+        lease_until: c.time_opt()?,
+        owner_ended_at: c.time_opt()?,
+        cascade_hash: c.text_opt()?,
+    })
+}
+
+pub(crate) fn inbox(c: &mut Columns<'_>) -> Result<InboxRow> {
+    Ok(InboxRow {
+        wait: wait(c)?,
+        cascade_id: c.text()?,
+        session_name: c.text_opt()?,
+        task_key: c.text_opt()?,
     })
 }

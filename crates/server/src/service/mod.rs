@@ -10,6 +10,7 @@ mod containers;
 mod error;
 mod events;
 mod heartbeats;
+mod inbox;
 mod instances;
 mod job_cleanup;
 mod jobs;
@@ -17,6 +18,8 @@ mod overview;
 mod past;
 mod reconciler;
 mod recovery;
+mod session_views;
+mod signals;
 mod validate;
 mod why;
 
@@ -48,6 +51,8 @@ pub use error::ServiceError;
 pub use events::EventQuery;
 pub(crate) use job_cleanup::cleaned;
 pub use jobs::JobQuery;
+pub use session_views::{SessionQuery, TaskQuery};
+pub use signals::SignalQuery;
 
 /// Who asks. Named in the events of what they did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +103,7 @@ pub struct Service {
     posts: Posts,
     /// What makes the jobs loops look, and how far the recovery is.
     pub(crate) job_news: Arc<JobNews>,
+    outlines: session_views::Outlines,
 }
 
 impl Service {
@@ -134,6 +140,7 @@ impl Service {
             guests: access::Guests::default(),
             posts: Posts::new(),
             job_news: Arc::default(),
+            outlines: session_views::Outlines::default(),
         }
     }
 

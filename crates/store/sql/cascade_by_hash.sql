@@ -1,0 +1,4 @@
+-- A definition.
+SELECT definition
+FROM cascades
+WHERE hash = $1
