@@ -62,14 +62,7 @@ impl StartLog {
         clock: &dyn Clock,
     ) -> Self {
         let steps = Steps { began: clock.monotonic(), done, finished: false };
-        Self {
-            store,
-            fence,
-            started_at,
-            began,
-            steps: Mutex::new(steps),
-            reached: watch::Sender::new(None),
-        }
+        Self { store, fence, started_at, began, steps: Mutex::new(steps), reached: watch::Sender::new(None) }
     }
 
     pub fn started_at(&self) -> Timestamp {
