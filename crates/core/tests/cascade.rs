@@ -109,6 +109,7 @@ phases:
             "8:11: another phase is called 'a' already: number 1",
             "9:12: these wait for each other: a → b → a (a phase without 'needs' needs the one above it; 'needs: []' \
              needs none)",
+            "10:14: phase 'c' gives no 'x'; it gives answer, by, timed_out (say what 'x' is in its 'outputs')",
             "14:14: another task is called 't' already: number 1",
             "14:22: a command must not be empty",
             "15:9: a task needs one of run, agent",
@@ -274,6 +275,14 @@ fn a_level_of_ten_thousand_tasks_is_nothing_special() {
     text.push_str("inputs: {x: {default: '1'}}\n");
     let cascade = parse::read(&text).unwrap();
     assert_eq!(parse::check(&cascade), []);
+    // And one that takes something of each.
+    text =
+        text.replace("        timeout: 5m\n", "        timeout: 5m\n        outputs: {v: '{{ stdout }}'}\n");
+    text = text.replace("inputs:", "  - name: next\n    tasks:\ninputs:");
+    let next: String = (0..10_000)
+        .map(|n| format!("      - {{id: u{n}, run: [echo, '{{{{ outputs.wide.t{n}.v }}}}']}}\n"))
+        .collect();
+    parse::read(&text.replace("    tasks:\ninputs:", &format!("    tasks:\n{next}inputs:"))).unwrap();
     let mut chain = phases("");
     for n in 0..10_000 {
         chain.push_str(&format!("  - name: p{n}\n    set: {{v: {n}}}\n"));

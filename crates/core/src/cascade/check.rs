@@ -22,8 +22,21 @@ pub(super) const MOST_TASKS: usize = 20_000;
 
 /// What every template can name.
 const EVERYWHERE: &[&str] = &["inputs", "outputs", "session", "range", "dict"];
-/// What the `outputs` of a phase or a task can name besides.
-const OF_ITS_OWN: &[&str] = &["stdout", "json", "exit_code", "answer", "payload", "tasks"];
+/// What the `outputs` of a phase or a task can name besides, by what it does.
+const OF_A_COMMAND: &[&str] = &["stdout", "json", "exit_code"];
+const OF_A_LEVEL: &[&str] = &["tasks"];
+const OF_A_WAIT: &[&str] = &["answer", "payload", "answered_by"];
+const OF_A_CASCADE: &[&str] = &["result"];
+
+fn known_at_its_end(work: &Work) -> &'static [&'static str] {
+    match work {
+        Work::Run(_) | Work::Agent(_) => OF_A_COMMAND,
+        Work::Tasks(_) => OF_A_LEVEL,
+        Work::Await(_) => OF_A_WAIT,
+        Work::Cascade(_) => OF_A_CASCADE,
+        Work::Set(_) => &[],
+    }
+}
 
 const THROUGH_ENV: &str =
     "values reach a shell line through env: (write \"$NAME\" in the line), or write run as a list";
@@ -45,8 +58,8 @@ struct Here<'a> {
 }
 
 impl<'a> Here<'a> {
-    fn ending(self) -> Self {
-        Self { own: OF_ITS_OWN, ..self }
+    fn ending(self, own: &'static [&'static str]) -> Self {
+        Self { own, ..self }
     }
 }
 
@@ -164,16 +177,24 @@ impl Checker {
         if !cares {
             self.misplaced(phase, way);
         }
-        self.outputs(&phase.outputs, &way.key("outputs"), here.ending());
+        self.outputs(&phase.outputs, &way.key("outputs"), here.ending(known_at_its_end(&phase.work)));
     }
 
     /// What only a command can have.
     fn misplaced(&mut self, phase: &Phase, way: &Way<'_>) {
         let (care, kind) = (&phase.care, kind(&phase.work));
-        let awaits = matches!(phase.work, Work::Await(_));
+        let waiting = match &phase.work {
+            Work::Await(waiting) => Some(&waiting.awaited),
+            _ => None,
+        };
+        let (awaits, looks) =
+            (waiting.is_some(), matches!(waiting, Some(Awaited::Sensor(Sensor::Command { .. }))));
+        if matches!(waiting, Some(Awaited::Sensor(_))) && !phase.outputs.is_empty() {
+            self.findings.say(&way.key("outputs"), "a sensor gives nothing but 'timed_out'");
+        }
         let there = [
-            ("env", !care.env.is_empty()),
-            ("workdir", care.workdir.is_some()),
+            ("env", !care.env.is_empty() && !looks),
+            ("workdir", care.workdir.is_some() && !looks),
             ("verify", care.verify.is_some()),
             ("retry", !care.retry.is_none()),
             ("timeout", care.timeout_seconds.is_some() && !awaits),
@@ -205,7 +226,7 @@ impl Checker {
                 TaskWork::Agent(agent) => self.agent(agent, &way.key("agent"), here),
             }
             self.care(&task.care, &way, here);
-            self.outputs(&task.outputs, &way.key("outputs"), here.ending());
+            self.outputs(&task.outputs, &way.key("outputs"), here.ending(OF_A_COMMAND));
         }
     }
 
@@ -327,6 +348,9 @@ impl Checker {
                     "means nothing without 'on_timeout: default'",
                     suggestion,
                 );
+            }
+            (Some(default), OnTimeout::Default) if has_template(default) => {
+                self.value(default, &way.key("default"), here);
             }
             (Some(default), OnTimeout::Default) => {
                 let fits = match &waiting.awaited {
@@ -503,12 +527,13 @@ impl Checker {
             return;
         }
         let mut parts = dotted.split('.');
-        let (root, second) = (parts.next().unwrap_or_default(), parts.next());
+        let (root, second, rest) = (parts.next().unwrap_or_default(), parts.next(), parts);
         let roots = EVERYWHERE.iter().chain(here.own).copied();
         if !roots.clone().any(|known| known == root) {
             let message =
                 format!("a template here knows no '{}'; it knows {}", brief(root), some_of(roots.clone()));
-            let suggestion = if OF_ITS_OWN.contains(&root) {
+            let ends = [OF_A_COMMAND, OF_A_LEVEL, OF_A_WAIT, OF_A_CASCADE];
+            let suggestion = if here.own.is_empty() && ends.iter().any(|own| own.contains(&root)) {
                 Some(format!("'{root}' is known in the 'outputs' of what it is of"))
             } else {
                 let other = here.cascade.inputs.contains_key(root).then(|| format!("write inputs.{root}"));
@@ -526,18 +551,27 @@ impl Checker {
                 let suggestion = quoted("inputs", name, known.clone()).or_else(|| did_you_mean(name, known));
                 self.findings.advise(way, message, suggestion);
             }
-            ("outputs", Some(name)) => self.refers_to_phase(name, way, here),
+            ("outputs", Some(name)) => self.refers_to_phase(name, rest, way, here),
             _ => {}
         }
     }
 
-    fn refers_to_phase(&mut self, name: &str, way: &Way<'_>, here: Here<'_>) {
+    fn refers_to_phase<'n>(
+        &mut self,
+        name: &str,
+        mut rest: impl Iterator<Item = &'n str>,
+        way: &Way<'_>,
+        here: Here<'_>,
+    ) {
         let Some(place) = here.order.place(name) else {
             let known = here.cascade.phases.iter().map(|phase| phase.name.as_str());
             let suggestion = quoted("outputs", name, known.clone()).or_else(|| did_you_mean(name, known));
             self.findings.advise(way, format!("there is no phase '{}'", brief(name)), suggestion);
             return;
         };
+        if let Some(key) = rest.next() {
+            self.refers_to_output(place, key, rest.next(), way, here);
+        }
         let Some(phase) = here.phase else { return };
         if place == phase {
             let suggestion = Some("its own values have no prefix: stdout, exit_code, answer, …".to_owned());
@@ -547,6 +581,63 @@ impl Checker {
             self.findings.advise(way, message, Some(format!("add '{name}' to its needs")));
         }
     }
+}
+
+impl Checker {
+    /// Whether a phase will have this among its outputs, and a task of it that.
+    fn refers_to_output(
+        &mut self,
+        place: usize,
+        key: &str,
+        within: Option<&str>,
+        way: &Way<'_>,
+        here: Here<'_>,
+    ) {
+        let Some(phase) = here.cascade.phases.get(place) else { return };
+        if phase.outputs.contains_key(key) {
+            return;
+        }
+        if let Some(task) = here.order.task(place, key) {
+            if let Some(within) = within.filter(|within| !task.outputs.contains_key(*within)) {
+                let known = some_of(task.outputs.keys().map(String::as_str));
+                let message = format!("task '{key}' gives no '{}'; it gives {known}", brief(within));
+                self.findings.advise(way, message, Some(format!("say what '{within}' is in its 'outputs'")));
+            }
+            return;
+        }
+        let gives = gives(phase);
+        if !gives.contains(&key) {
+            let known = some_of(gives.clone());
+            let message =
+                format!("phase '{}' gives no '{}'; it gives {known}", brief(&phase.name), brief(key));
+            let suggestion = quoted(&format!("outputs.{}", phase.name), key, gives.clone())
+                .or_else(|| did_you_mean(key, gives))
+                .or_else(|| Some(format!("say what '{}' is in its 'outputs'", brief(key))));
+            self.findings.advise(way, message, suggestion);
+        }
+    }
+}
+
+/// The names of a phase's outputs: those by its nature, and those that it declares.
+fn gives(phase: &Phase) -> Vec<&str> {
+    let mut names: Vec<&str> = match &phase.work {
+        Work::Run(_) | Work::Agent(_) => Vec::new(),
+        Work::Tasks(tasks) => tasks.iter().map(|task| task.id.as_str()).collect(),
+        Work::Await(waiting) => match waiting.awaited {
+            Awaited::Signal(_) => vec!["payload", "timed_out"],
+            Awaited::Approval(_) | Awaited::Checkpoint(_) => vec!["approved", "by", "reason", "timed_out"],
+            Awaited::Hitl(_) => vec!["answer", "by", "timed_out"],
+            Awaited::Sensor(_) => vec!["timed_out"],
+        },
+        Work::Cascade(sub) => sub
+            .definition
+            .iter()
+            .flat_map(|definition| definition.outputs.keys().map(String::as_str))
+            .collect(),
+        Work::Set(values) => values.keys().map(String::as_str).collect(),
+    };
+    names.extend(phase.outputs.keys().map(String::as_str));
+    names
 }
 
 /// `outputs.build-it` is a subtraction to a template.

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::Cascade;
 use super::mistake::{Findings, Way, brief, did_you_mean};
+use super::{Cascade, Task, Work};
 
 /// For each phase those that are over when it begins; a row of bits each.
 pub(super) struct Order<'a> {
     places: HashMap<&'a str, usize>,
+    /// The tasks of each level, by the place of its phase and their ids.
+    tasks: HashMap<(usize, &'a str), &'a Task>,
     before: Vec<u64>,
     words: usize,
     /// Nothing certain can be said of what waits for itself.
@@ -39,7 +41,17 @@ impl<'a> Order<'a> {
                 own.copy_from_slice(&row);
             }
         }
-        Self { places, before, words, has_cycle }
+        let mut tasks = HashMap::new();
+        for (n, phase) in phases.iter().enumerate() {
+            if let Work::Tasks(level) = &phase.work {
+                tasks.extend(level.iter().map(|task| ((n, task.id.as_str()), task)));
+            }
+        }
+        Self { places, tasks, before, words, has_cycle }
+    }
+
+    pub(super) fn task(&self, place: usize, id: &str) -> Option<&'a Task> {
+        self.tasks.get(&(place, id)).copied()
     }
 
     pub(super) fn place(&self, name: &str) -> Option<usize> {

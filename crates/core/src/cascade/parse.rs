@@ -8,10 +8,10 @@ use super::check::{Checker, MOST_PHASES};
 use super::mistake::{Finding, Findings, Place, Way, brief};
 use super::shape::Reader;
 use super::tree::{Node, grow};
-use super::{Cascade, DEEPEST, Mistake, Work};
+use super::{Cascade, DEEPEST, Work};
 
 pub use super::inputs::resolve_inputs;
-pub use super::mistake::MOST as MOST_MISTAKES;
+pub use super::mistake::{MOST as MOST_MISTAKES, Mistake};
 pub use super::shape::seconds;
 
 /// Bytes of a file.

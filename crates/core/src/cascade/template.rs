@@ -2,7 +2,6 @@
 //! Nothing here reaches a shell: what comes out is an argument, a variable or a value. Unknown names are mistakes, never
 //! empty text, and both the work that a template may do and what it may give are bounded.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -31,10 +30,17 @@ pub struct TemplateError {
 /// What templates can name: `inputs`, `outputs`, `session`, and what a phase adds. To copy one costs next to nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    names: BTreeMap<Arc<str>, Known>,
+    names: Vec<(Arc<str>, Named)>,
 }
 
-/// A mapping of which only what is asked for is brought over: a session may have the outputs of thousands of phases.
+#[derive(Debug, Clone)]
+enum Named {
+    /// Brought over only as far as it is asked for: a session may have the outputs of thousands of phases.
+    Map(Arc<Map<String, Value>>),
+    Plain(Known),
+}
+
+/// A mapping, to a template.
 #[derive(Debug)]
 struct Lazy(Arc<Map<String, Value>>);
 
@@ -56,46 +62,46 @@ fn brought(value: &Value) -> Known {
     Known::from(Serde(value))
 }
 
-/// What a template sees first.
-#[derive(Debug)]
-struct Names(BTreeMap<Arc<str>, Known>);
-
-impl Object for Names {
+impl Object for Scope {
     fn get_value(self: &Arc<Self>, key: &Known) -> Option<Known> {
         self.get_value_by_str(key.as_str()?)
     }
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Known> {
-        self.0.get(key).cloned()
+        self.names.iter().find(|(name, _)| **name == *key).map(|(_, named)| match named {
+            Named::Map(map) => Known::from_object(Lazy(map.clone())),
+            Named::Plain(value) => value.clone(),
+        })
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Values(self.0.keys().map(|key| Known::from(key.as_ref())).collect())
+        Enumerator::Values(self.names.iter().map(|(name, _)| Known::from(name.as_ref())).collect())
     }
 }
 
 impl Scope {
     #[must_use]
-    pub fn with(self, name: &str, value: Value) -> Self {
-        match value {
-            Value::Object(map) => self.with_shared(name, Arc::new(map)),
-            other => self.put(name, brought(&other)),
+    pub fn with(mut self, name: &str, value: Value) -> Self {
+        let named = match value {
+            Value::Object(map) => Named::Map(Arc::new(map)),
+            other => Named::Plain(brought(&other)),
+        };
+        match self.names.iter_mut().find(|(known, _)| **known == *name) {
+            Some((_, there)) => *there = named,
+            None => self.names.push((name.into(), named)),
         }
-    }
-
-    /// The same without a copy, for what many scopes share.
-    #[must_use]
-    pub fn with_shared(self, name: &str, map: Arc<Map<String, Value>>) -> Self {
-        self.put(name, Known::from_object(Lazy(map)))
-    }
-
-    fn put(mut self, name: &str, value: Known) -> Self {
-        self.names.insert(name.into(), value);
         self
     }
 
+    /// One more value in a mapping that is here; nothing else of it is touched.
+    pub fn note(&mut self, name: &str, key: &str, value: Value) {
+        if let Some((_, Named::Map(map))) = self.names.iter_mut().find(|(known, _)| **known == *name) {
+            Arc::make_mut(map).insert(key.to_owned(), value);
+        }
+    }
+
     fn root(&self) -> Known {
-        Known::from_object(Names(self.names.clone()))
+        Known::from_object(self.clone())
     }
 
     /// Which part of `inputs.a.b` is not there, and what is in its stead.

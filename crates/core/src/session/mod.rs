@@ -2,6 +2,8 @@
 //! [`plan`], from these rows alone, so that any process may go on after a crash at any point.
 
 pub mod api;
+pub mod plan;
+pub mod tell;
 
 use std::fmt;
 
