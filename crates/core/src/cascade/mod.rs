@@ -8,6 +8,7 @@ pub mod inputs;
 mod mistake;
 pub mod parse;
 pub mod question;
+pub mod schema;
 mod shape;
 pub mod template;
 mod tree;
