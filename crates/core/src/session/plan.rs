@@ -326,9 +326,7 @@ impl State {
     }
 
     fn note_outputs(&mut self, name: &str, outputs: &Value) {
-        if let Some(Value::Object(all)) = self.scope.values.get_mut("outputs") {
-            all.insert(name.to_owned(), outputs.clone());
-        }
+        self.scope.note("outputs", name, outputs.clone());
     }
 
     /// The next steps. `self` becomes what it will be when they are durable; if they cannot be written it must be

@@ -454,10 +454,7 @@ fn definition(request: &StartSession) -> Result<Cascade, ServiceError> {
         )
     };
     match (&request.cascade, &request.text) {
-        (Some(given), None) => {
-            let text = given.to_string();
-            parse::read(&text).map_err(wrong)
-        }
+        (Some(given), None) => parse::from_value(given).map_err(wrong),
         (None, Some(text)) => parse::read(text).map_err(wrong),
         _ => Err(ServiceError::invalid(
             "give a cascade either as 'cascade' (JSON) or as 'text' (YAML)",
