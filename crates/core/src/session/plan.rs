@@ -792,7 +792,7 @@ impl Planner<'_> {
             Outcome::Done(exit_code) => {
                 if let Some(verify) = &care.verify {
                     match open.verify.as_ref().map(outcome) {
-                        None => return self.verify(state, place, phase, open, verify, care),
+                        None => return self.verify(state, place, open, verify, care),
                         Some(Outcome::Alive) => return Look::Alive,
                         Some(Outcome::Done(_)) => {}
                         Some(Outcome::NeedsPerson(code, message) | Outcome::Failed(code, _, message)) => {
@@ -892,7 +892,6 @@ impl Planner<'_> {
         &mut self,
         state: &State,
         place: usize,
-        phase: &Phase,
         open: &OpenTask,
         verify: &Command,
         care: &Care,
