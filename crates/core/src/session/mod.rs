@@ -5,6 +5,8 @@ pub mod answer;
 pub mod api;
 pub mod explain;
 pub mod outline;
+pub mod plan;
+pub mod tell;
 
 use std::fmt;
 

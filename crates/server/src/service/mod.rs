@@ -5,6 +5,7 @@
 
 mod access;
 mod alerts;
+mod cascades;
 mod cleanup;
 mod containers;
 mod error;
@@ -19,6 +20,7 @@ mod past;
 mod reconciler;
 mod recovery;
 mod session_views;
+mod sessions;
 mod signals;
 mod validate;
 mod why;
@@ -46,12 +48,15 @@ use crate::metrics::Metrics;
 use crate::relay::alerts::Posts;
 
 pub use access::{Refusal, denied, hash, may_touch, secret_hash};
+pub(crate) use containers::Intent;
 pub use containers::ListQuery;
 pub use error::ServiceError;
 pub use events::EventQuery;
 pub(crate) use job_cleanup::cleaned;
+pub(crate) use jobs::AskedJob;
 pub use jobs::JobQuery;
 pub use session_views::{SessionQuery, TaskQuery};
+pub(crate) use sessions::{heir, started};
 pub use signals::SignalQuery;
 
 /// Who asks. Named in the events of what they did.
@@ -103,6 +108,10 @@ pub struct Service {
     posts: Posts,
     /// What makes the jobs loops look, and how far the recovery is.
     pub(crate) job_news: Arc<JobNews>,
+    /// This server, as the owner of sessions.
+    pub(crate) owner_id: String,
+    /// Definitions that were read lately.
+    cascades: cascades::Cascades,
     outlines: session_views::Outlines,
 }
 
@@ -140,6 +149,8 @@ impl Service {
             guests: access::Guests::default(),
             posts: Posts::new(),
             job_news: Arc::default(),
+            owner_id: String::new(),
+            cascades: cascades::Cascades::default(),
             outlines: session_views::Outlines::default(),
         }
     }
@@ -150,6 +161,11 @@ impl Service {
 
     pub fn with_jobs(self, job_news: Arc<JobNews>) -> Self {
         Self { job_news, ..self }
+    }
+
+    /// Sessions that are started here are this server's.
+    pub fn owned_by(self, owner_id: impl Into<String>) -> Self {
+        Self { owner_id: owner_id.into(), ..self }
     }
 
     pub(crate) fn provider(&self, name: &str) -> Result<&ProviderHandle, ServiceError> {
@@ -204,9 +220,11 @@ impl Service {
         (millis(self.clock.as_ref()) - self.last_asked.load(Ordering::Relaxed)) as f64 / 1000.0
     }
 
-    /// Is anything recorded that is not terminated, or anybody still to be told of something?
+    /// Is anything recorded that is not terminated, a session to go on with, or anybody still to be told of something?
     pub async fn has_work(&self) -> Result<bool, ServiceError> {
-        Ok(self.store.live_count().await? > 0 || self.store.open_deliveries().await? > 0)
+        Ok(self.store.live_count().await? > 0
+            || self.store.unfinished_sessions().await? > 0
+            || self.store.open_deliveries().await? > 0)
     }
 
     pub async fn ready(&self) -> Result<(), ServiceError> {

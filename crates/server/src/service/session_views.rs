@@ -275,7 +275,8 @@ impl Service {
             None => None,
         };
         let rows = self.store.session_phases(id).await?;
-        let (inputs, outputs) = self.store.session_values(id).await?.unwrap_or_default();
+        let values = self.store.session_values(id).await?;
+        let (inputs, outputs) = values.map(|v| (v.inputs, v.outputs)).unwrap_or_default();
         let children = SessionFilter {
             parent: Some(id.clone()),
             limit: Some(CHILDREN_SHOWN),

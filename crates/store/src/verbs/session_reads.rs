@@ -159,14 +159,6 @@ impl Store {
         self.many(&sql::ATTEMPTS_OF_TASKS, ids, row_session::attempt).await
     }
 
-    /// What it was given, and what it gave, as JSON.
-    pub async fn session_values(
-        &self,
-        id: &SessionId,
-    ) -> Result<Option<(serde_json::Value, Option<serde_json::Value>)>> {
-        self.query_one(&sql::SESSION_VALUES, params![id], |c| Ok((c.json()?, c.json_opt()?))).await
-    }
-
     /// The text of a definition.
     pub async fn cascade_by_hash(&self, hash: &str) -> Result<Option<String>> {
         self.query_one(&sql::CASCADE_BY_HASH, params![hash], |c| c.text()).await

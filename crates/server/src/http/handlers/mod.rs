@@ -11,6 +11,7 @@ pub(super) mod jobs;
 pub(super) mod mcp;
 pub(super) mod reconciler;
 pub(super) mod server;
+pub(super) mod session_wishes;
 pub(super) mod sessions;
 pub(super) mod signals;
 pub(super) mod stream;
