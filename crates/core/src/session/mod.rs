@@ -2,6 +2,7 @@
 //! [`plan`], from these rows alone, so that any process may go on after a crash at any point.
 
 pub mod api;
+pub mod projection;
 
 use std::fmt;
 
