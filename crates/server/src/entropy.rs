@@ -3,13 +3,35 @@
 use std::sync::Mutex;
 
 use parhelia_core::Timestamp;
-use parhelia_core::ids::{ContainerId, DeliveryId, TokenId};
+use parhelia_core::ids::{
+    CheckpointId, ContainerId, DeliveryId, SessionId, SignalId, TaskId, TokenId, WaitId,
+};
 
 pub trait Entropy: Send + Sync + std::fmt::Debug {
     fn bits(&self) -> u64;
 
     fn container_id(&self, now: Timestamp) -> ContainerId {
         ContainerId::mint(now.as_millisecond().max(0) as u64, self.bits())
+    }
+
+    fn session_id(&self, now: Timestamp) -> SessionId {
+        SessionId::mint(now.as_millisecond().max(0) as u64, self.bits())
+    }
+
+    fn task_id(&self, now: Timestamp) -> TaskId {
+        TaskId::mint(now.as_millisecond().max(0) as u64, self.bits())
+    }
+
+    fn wait_id(&self, now: Timestamp) -> WaitId {
+        WaitId::mint(now.as_millisecond().max(0) as u64, self.bits())
+    }
+
+    fn signal_id(&self, now: Timestamp) -> SignalId {
+        SignalId::mint(now.as_millisecond().max(0) as u64, self.bits())
+    }
+
+    fn checkpoint_id(&self, now: Timestamp) -> CheckpointId {
+        CheckpointId::mint(now.as_millisecond().max(0) as u64, self.bits())
     }
 
     fn token_id(&self, now: Timestamp) -> TokenId {

@@ -36,6 +36,7 @@ use crate::loops::election::{Election, Lead};
 use crate::loops::health::{HealthLoop, Observer};
 use crate::loops::jobs::{JobNews, JobsLoop};
 use crate::loops::reconciler::Reconciler;
+use crate::loops::sessions::SessionsLoop;
 use crate::loops::{Context, guests, lease, retention, stopped, vitals};
 use crate::relay::alerts::{self, Posts};
 use crate::relay::clickhouse::{self, ClickHouse};
@@ -207,10 +208,13 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         context.metrics.clone(),
         stopping.clone(),
     );
-    let service = Arc::new(service.with_posts(posts).with_jobs(jobs).with_clickhouse(clickhouse));
+    let owner_id = context.fence.owner_id.clone();
+    let service =
+        Arc::new(service.with_posts(posts).with_jobs(jobs).with_clickhouse(clickhouse).owned_by(owner_id));
     if let Some(wakes) = store.wakes() {
         loops.spawn(hear_wakes(service.clone(), wakes, stopping.clone()));
     }
+    loops.spawn(SessionsLoop::new(service.clone()).run(start.clone(), stopping.clone()));
     loops.spawn(vitals::run(service.clone(), stopping.clone()));
     loops.spawn(guests::run(service.clone(), stopping.clone()));
     let streams = options.config.server.max_streams as usize;

@@ -1,4 +1,4 @@
-//! One start of a server, written down step by step: store, leadership, jobs, orphans. The steps run on every start and
+//! One start of a server, written down step by step: store, leadership, jobs, sessions, orphans. The steps run on every start and
 //! in this order; each may be run again after a start that was cut off. What looks for orphans waits here until every
 //! job is classified.
 
@@ -25,7 +25,8 @@ pub struct StartLog {
     /// On the monotonic clock.
     began: Duration,
     steps: Mutex<Steps>,
-    classified: watch::Sender<bool>,
+    /// The last step that others wait for.
+    reached: watch::Sender<Option<StartStep>>,
 }
 
 #[derive(Debug, Default)]
@@ -61,14 +62,7 @@ impl StartLog {
         clock: &dyn Clock,
     ) -> Self {
         let steps = Steps { began: clock.monotonic(), done, finished: false };
-        Self {
-            store,
-            fence,
-            started_at,
-            began,
-            steps: Mutex::new(steps),
-            classified: watch::Sender::new(false),
-        }
+        Self { store, fence, started_at, began, steps: Mutex::new(steps), reached: watch::Sender::new(None) }
     }
 
     pub fn started_at(&self) -> Timestamp {
@@ -83,7 +77,12 @@ impl StartLog {
     /// Returns when every job has been looked at once.
     pub async fn classified(&self) {
         // The sender is ours, so it cannot be gone.
-        let _ = self.classified.subscribe().wait_for(|done| *done).await;
+        let _ = self.reached.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// Returns when the sessions of those who were here before have somebody who goes on with them.
+    pub async fn inherited(&self) {
+        let _ = self.reached.subscribe().wait_for(|step| *step == Some(StartStep::Sessions)).await;
     }
 
     /// A step is over. Its being written down holds nobody up: the next step writes all of them again.
@@ -96,8 +95,8 @@ impl StartLog {
         } else {
             self.store.note_startup(&self.fence.owner_id, &steps, None).await
         };
-        if step == StartStep::Jobs {
-            self.classified.send_replace(true);
+        if matches!(step, StartStep::Jobs | StartStep::Sessions) {
+            self.reached.send_replace(Some(step));
         }
         match written {
             Err(fenced @ StoreError::Fenced { .. }) => Err(fenced),

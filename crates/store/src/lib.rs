@@ -33,7 +33,7 @@ pub use types::{
     NewDelivery, NewJob, OldestRunning, Owner, ReaderMove, RetentionReport, ShownFilter, ShownJob, Task,
     Worker,
 };
-pub use verbs::PatientRow;
+pub use verbs::{ChildRow, Done, NewSession, PatientRow, SessionValues, SessionWrite};
 
 use row::Columns;
 

@@ -51,7 +51,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Passes over columns that are not wanted.
-    fn skip(&mut self, columns: usize) -> &mut Self {
+    pub(crate) fn skip(&mut self, columns: usize) -> &mut Self {
         self.at += columns;
         self
     }

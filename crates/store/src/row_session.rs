@@ -1,9 +1,12 @@
 //! From cells to the rows of sessions. The order of columns is that of the `SELECT`s in `sql/session*.sql`.
 
+use parhelia_core::job::{JobActivity, JobStatus};
+use parhelia_core::session::plan::{OpenTask, Seen};
 use parhelia_core::session::{AttemptRow, CheckpointRow, PhaseRow, Session, SignalRow, TaskRow, WaitRow};
 
 use crate::error::Result;
 use crate::row::Columns;
+use crate::verbs::{ChildRow, SessionValues};
 
 pub(crate) fn session(c: &mut Columns<'_>) -> Result<Session> {
     Ok(Session {
@@ -144,4 +147,68 @@ pub(crate) fn checkpoint(c: &mut Columns<'_>) -> Result<CheckpointRow> {
         task_id: c.own_opt()?,
         at: c.time()?,
     })
+}
+
+pub(crate) fn values(c: &mut Columns<'_>) -> Result<SessionValues> {
+    Ok(SessionValues {
+        cascade_hash: c.text()?,
+        inputs: c.json()?,
+        surroundings: c.json()?,
+        outputs: c.json_opt()?,
+    })
+}
+
+pub(crate) fn child(c: &mut Columns<'_>) -> Result<ChildRow> {
+    Ok(ChildRow {
+        session_id: c.own()?,
+        status: c.word()?,
+        cancel_requested: c.flag()?,
+        cancel_force: c.flag()?,
+        error: c.text_opt()?,
+        blocked_on: c.text_opt()?,
+        outputs: c.json_opt()?,
+    })
+}
+
+/// A task that runs, its attempt, what it runs in with its job, and what verifies it.
+pub(crate) fn open_task(c: &mut Columns<'_>) -> Result<OpenTask> {
+    let task = session_task(c)?;
+    let attempt = attempt(c)?;
+    let mut main = seen(c)?;
+    let status: Option<JobStatus> = c.word_opt()?;
+    let activity: Option<JobActivity> = c.word_opt()?;
+    let reason = c.text_opt()?;
+    let engine = c.text_opt()?;
+    let agent_session = c.text_opt()?;
+    let detail = c.text_opt()?;
+    if let Some(main) = &mut main {
+        let agent = engine.as_deref().is_some_and(|engine| engine != parhelia_core::engine::COMMAND);
+        if agent && main.is_gone() && status.is_some_and(|status| !status.is_over()) {
+            // Whether it needs a person is only known once its job is over.
+            main.state = parhelia_core::state::ContainerState::Running;
+        }
+        let waits = activity == Some(JobActivity::Waiting);
+        main.waiting = waits.then(|| reason.unwrap_or_else(|| "it needs a person".to_owned()));
+        main.resumable = agent && agent_session.is_some();
+        main.detail = detail;
+    }
+    Ok(OpenTask { task, attempt, main, verify: seen(c)? })
+}
+
+fn seen(c: &mut Columns<'_>) -> Result<Option<Seen>> {
+    let Some(container) = c.id_opt()? else {
+        c.skip(5);
+        return Ok(None);
+    };
+    Ok(Some(Seen {
+        container,
+        state: c.word()?,
+        desired: c.word()?,
+        started_at: c.time_opt()?,
+        reason: c.word_opt()?,
+        exit_code: c.int_opt()?,
+        waiting: None,
+        resumable: false,
+        detail: None,
+    }))
 }

@@ -85,6 +85,7 @@ fn a_job_directory_that_cannot_be_written_ends_nobody() {
     let _server = disk.up(&[]);
     let (id, container) = talker(&disk, outside.path());
     eventually("it runs", || Some(job(&disk, &id)).filter(|j| j["status"] == "fresh"));
+    eventually("that is recorded", || Some(disk.seen(&container)).filter(|c| c["state"] == "running"));
     {
         let _view = ReadOnly::over(&disk.path().join("jobs").join(&id));
         goes_on(outside.path(), 500);

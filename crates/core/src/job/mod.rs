@@ -184,6 +184,7 @@ word_enum!(
         Store = "store",
         Leadership = "leadership",
         Jobs = "jobs",
+        Sessions = "sessions",
         Orphans = "orphans",
     }
 );

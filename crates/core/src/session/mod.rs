@@ -2,7 +2,9 @@
 //! [`plan`], from these rows alone, so that any process may go on after a crash at any point.
 
 pub mod api;
+pub mod plan;
 pub mod projection;
+pub mod tell;
 
 use std::fmt;
 

@@ -27,8 +27,8 @@ pub use problem::Fault;
 pub use routes::ACCESS;
 
 use self::handlers::{
-    admin, alerts, containers, events, heartbeats, instances, jobs, mcp, reconciler, server, stream, tokens,
-    why,
+    admin, alerts, containers, events, heartbeats, instances, jobs, mcp, reconciler, server, session_wishes,
+    stream, tokens, why,
 };
 use self::routes::Routes;
 use crate::metrics::{Metrics, RouteMeter};
@@ -83,6 +83,10 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Operator, routes!(jobs::cancel))
         .add(Access::Operator, routes!(jobs::resume))
         .add(Access::Operator, routes!(jobs::cleanup))
+        .add(Access::Operator, routes!(session_wishes::start))
+        .add(Access::Operator, routes!(session_wishes::cancel))
+        .add(Access::Operator, routes!(session_wishes::resume))
+        .add(Access::Operator, routes!(session_wishes::cleanup))
         .add(Access::Viewer, routes!(events::events))
         .add(Access::Viewer, routes!(stream::stream))
         .add(Access::Viewer, routes!(alerts::alerts))

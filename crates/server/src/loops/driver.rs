@@ -97,7 +97,7 @@ pub async fn reconcile(
     // Nobody is called an orphan, and nothing is ended, before every job of this home is classified.
     tokio::select! {
         () = stopped(&mut shutdown) => return Ended::Shutdown,
-        () = company.start.classified() => {}
+        () = company.start.inherited() => {}
     }
     // Nobody else wants it while this loop runs; the one after it goes on with it.
     let mut queue = queue.lock().await;

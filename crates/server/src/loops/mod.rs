@@ -9,6 +9,7 @@ pub mod jobs;
 pub mod lease;
 pub mod reconciler;
 pub mod retention;
+pub mod sessions;
 pub mod vitals;
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use parhelia_core::api::{ContainerList, ContainerView, RunRequest, StatsView, St
 use parhelia_core::container::Container;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::history::Recorded;
-use parhelia_core::ids::ContainerId;
+use parhelia_core::ids::{ContainerId, SessionId};
 use parhelia_core::sandbox::{Resources, SandboxSpec, Surroundings};
 use parhelia_core::state::{ContainerState, CostSource, Health, TerminationReason};
 use parhelia_core::time::seconds_between;
@@ -41,20 +41,37 @@ pub struct ListQuery {
     pub before: Option<String>,
 }
 
+/// A container that is about to be recorded, with the events that tell of it.
+#[derive(Debug)]
+pub(crate) struct Intent {
+    pub(crate) container: NewContainer,
+    pub(crate) events: Vec<NewEvent>,
+}
+
 impl Service {
     /// Records the intent and returns; the reconciler makes it real.
     pub async fn run(&self, request: RunRequest, caller: &Caller) -> Result<ContainerView, ServiceError> {
-        let id = self.intend(request, None, caller).await?;
+        let id = self.intend(request, caller).await?;
         self.container(id.as_str()).await
     }
 
-    /// The one way in for everything that is to run: `containers run`, `exec` and what continues a job.
-    pub(super) async fn intend(
+    async fn intend(&self, request: RunRequest, caller: &Caller) -> Result<ContainerId, ServiceError> {
+        let Intent { container, events } = self.prepare(request, None, None, caller)?;
+        let (id, provider) = (container.id.clone(), container.provider.clone());
+        self.store.register(container, events, self.clock.now()).await?;
+        self.poke(&provider);
+        Ok(id)
+    }
+
+    /// The one way in for everything that is to run: `containers run`, `exec`, what continues a job, and the tasks of
+    /// sessions. Nothing is recorded yet.
+    pub(crate) fn prepare(
         &self,
         request: RunRequest,
         job: Option<AskedJob>,
+        session: Option<&SessionId>,
         caller: &Caller,
-    ) -> Result<ContainerId, ServiceError> {
+    ) -> Result<Intent, ServiceError> {
         validate::run(&request)?;
         let handle = self.provider(&request.provider)?;
         let provider = handle.provider.name().to_owned();
@@ -69,7 +86,7 @@ impl Service {
             container_id: id.clone(),
             instance_id: self.instance_id.clone(),
             task_id: request.task_id,
-            session_id: None,
+            session_id: session.map(ToString::to_string),
             name: request.name,
             image: request.image,
             command: request.command,
@@ -87,9 +104,10 @@ impl Service {
                 secrets: request.secrets,
             },
         };
-        let message = match &spec.task_id {
-            Some(task) => format!("Container created for task {task}"),
-            None => "Container created".to_owned(),
+        let message = match (&spec.task_id, &request.task_title) {
+            (Some(_), Some(title)) if session.is_some() => format!("Container created for task {title}"),
+            (Some(task), _) => format!("Container created for task {task}"),
+            (None, _) => "Container created".to_owned(),
         };
         let mut details = json!({ "by": caller.subject, "provider": provider });
         if let Some(job) = &new_job {
@@ -99,22 +117,21 @@ impl Service {
                 details["origin"] = json!(origin);
             }
         }
-        let event = NewEvent::new(EventType::ContainerCreated, Source::User, message)
+        let mut event = NewEvent::new(EventType::ContainerCreated, Source::User, message)
             .container(&id)
             .task(spec.task_id.as_deref())
             .change("none", ContainerState::Created)
             .details(details)
             .recording(&Recorded::intent(Some(rate), now));
-        let row = NewContainer {
+        event.session_id = session.map(ToString::to_string);
+        let container = NewContainer {
             job: new_job,
             keep: request.keep,
             cost_rate_per_hour: Some(rate),
             task_title: request.task_title,
             ..NewContainer::intent(&provider, spec, now)
         };
-        self.store.register(row, vec![event], now).await?;
-        self.poke(&provider);
-        Ok(id)
+        Ok(Intent { container, events: vec![event] })
     }
 
     /// One container, by its id or a unique prefix of it.

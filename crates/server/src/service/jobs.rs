@@ -2,6 +2,7 @@
 
 use parhelia_core::Timestamp;
 use parhelia_core::api::{RunRequest, StopRequest};
+use parhelia_core::engine::Engine;
 use parhelia_core::ids::ContainerId;
 use parhelia_core::job::api::{ExecRequest, JobList, JobTotals, JobView, ResumeRequest};
 use parhelia_core::job::{Job, JobActivity, JobAsk, JobStatus, job_id};
@@ -30,16 +31,25 @@ pub struct JobQuery {
 }
 
 /// What is asked of a job beyond its container.
-pub(super) struct AskedJob {
-    pub(super) ask: JobAsk,
+#[derive(Debug)]
+pub(crate) struct AskedJob {
+    pub(crate) ask: JobAsk,
     /// The job that it continues.
-    pub(super) origin_id: Option<Uuid>,
+    pub(crate) origin_id: Option<Uuid>,
 }
 
 impl Service {
-    /// Records the intent and returns; the reconciler makes it real.
+    /// Records the intent and returns; the reconciler makes it real. It is a session with one task.
     pub async fn exec(&self, request: ExecRequest, caller: &Caller) -> Result<JobView, ServiceError> {
         validate::exec(&request)?;
+        let name = request.name.clone();
+        let (run, asked) = self.command_of(request)?;
+        let container = self.start_exec(run, asked, name, None, caller).await?;
+        self.shown(job_id(&container)).await
+    }
+
+    /// What a container is asked for, and what is asked of its supervisor: with the command that the engine makes.
+    pub(crate) fn command_of(&self, request: ExecRequest) -> Result<(RunRequest, AskedJob), ServiceError> {
         let handle = self.provider(&request.provider)?;
         let needs = [
             ("terminal", request.terminal.is_some()),
@@ -57,10 +67,7 @@ impl Service {
             ));
         }
         let engine = match &request.engine {
-            Some(name) => self.engines.get(name).map_err(|unknown| {
-                let fix = format!("use one of: {}; or leave it out", unknown.known.join(", "));
-                ServiceError::invalid(unknown.to_string(), fix)
-            })?,
+            Some(name) => self.engine(name)?,
             None => self.engines.guess(&request.command),
         };
         let (command, session) = match &request.engine {
@@ -102,8 +109,14 @@ impl Service {
             volumes: Vec::new(),
             secrets: request.secrets,
         };
-        let container = self.intend(run, Some(AskedJob { ask, origin_id: None }), caller).await?;
-        self.shown(job_id(&container)).await
+        Ok((run, AskedJob { ask, origin_id: None }))
+    }
+
+    pub(crate) fn engine(&self, name: &str) -> Result<&Engine, ServiceError> {
+        self.engines.get(name).map_err(|unknown| {
+            let fix = format!("use one of: {}; or leave it out", unknown.known.join(", "));
+            ServiceError::invalid(unknown.to_string(), fix)
+        })
     }
 
     /// Sets the desired state of its container; the reconciler ends it and writes the receipts.
@@ -145,6 +158,20 @@ impl Service {
                 fix: "attach to it with 'parhelia jobs attach', or end it first with 'parhelia jobs cancel --wait'",
             });
         }
+        let (run, asked) = self.continued(job, &request.arguments, checkpoint).await?;
+        let name = run.name.clone();
+        let container = self.start_exec(run, asked, name, Some(&job.container_id), caller).await?;
+        self.shown(job_id(&container)).await
+    }
+
+    /// What goes on with an earlier job: its engine's way to resume its session, else the same command with what is
+    /// added.
+    pub(crate) async fn continued(
+        &self,
+        job: &Job,
+        arguments: &[String],
+        checkpoint: bool,
+    ) -> Result<(RunRequest, AskedJob), ServiceError> {
         let container = self.store.container(&job.container_id).await?;
         let container = container.ok_or_else(|| ServiceError::no_container(job.container_id.as_str()))?;
         let Some(spec) = container.spec else {
@@ -157,10 +184,10 @@ impl Service {
         let session = job.agent_session.clone().filter(|_| checkpoint);
         let session = session.or_else(|| engine.filter(|_| checkpoint)?.session_in(&spec.command));
         let resumed = engine.zip(session.as_deref());
-        let made = resumed.and_then(|(engine, id)| engine.resume(&spec.command, id, &request.arguments));
+        let made = resumed.and_then(|(engine, id)| engine.resume(&spec.command, id, arguments));
         let command = match made {
             Some(made) => made.command,
-            None => spec.command.iter().chain(&request.arguments).cloned().collect(),
+            None => spec.command.iter().chain(arguments).cloned().collect(),
         };
         let codes = || engine.map(|engine| engine.waiting_codes.clone()).unwrap_or_default();
         let ask = spec.job.clone().unwrap_or_else(|| JobAsk { waiting_codes: codes(), ..JobAsk::default() });
@@ -176,7 +203,7 @@ impl Service {
             workdir: spec.workdir,
             labels: spec.labels,
             resources: spec.resources,
-            task_id: spec.task_id,
+            task_id: None,
             task_title: None,
             idle_timeout_seconds: spec.idle_timeout_seconds,
             keep: container.keep,
@@ -186,8 +213,7 @@ impl Service {
             volumes: spec.surroundings.volumes,
             secrets: spec.surroundings.secrets,
         };
-        let container = self.intend(run, Some(AskedJob { ask, origin_id: Some(job.id) }), caller).await?;
-        self.shown(job_id(&container)).await
+        Ok((run, AskedJob { ask, origin_id: Some(job.id) }))
     }
 
     /// The row that goes with the intent of its container.

@@ -5,6 +5,7 @@
 
 mod access;
 mod alerts;
+mod cascades;
 mod cleanup;
 mod containers;
 mod error;
@@ -17,6 +18,7 @@ mod overview;
 mod past;
 mod reconciler;
 mod recovery;
+mod sessions;
 mod validate;
 mod why;
 
@@ -44,11 +46,14 @@ use crate::relay::alerts::Posts;
 use crate::relay::clickhouse::ClickHouse;
 
 pub use access::{Refusal, denied, hash, may_touch, secret_hash};
+pub(crate) use containers::Intent;
 pub use containers::ListQuery;
 pub use error::ServiceError;
 pub use events::EventQuery;
 pub(crate) use job_cleanup::cleaned;
+pub(crate) use jobs::AskedJob;
 pub use jobs::JobQuery;
+pub(crate) use sessions::{heir, started};
 
 /// Who asks. Named in the events of what they did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +105,10 @@ pub struct Service {
     pub(crate) clickhouse: Option<Arc<ClickHouse>>,
     /// What makes the jobs loops look, and how far the recovery is.
     pub(crate) job_news: Arc<JobNews>,
+    /// This server, as the owner of sessions.
+    pub(crate) owner_id: String,
+    /// Definitions that were read lately.
+    cascades: cascades::Cascades,
 }
 
 impl Service {
@@ -137,6 +146,8 @@ impl Service {
             posts: Posts::new(),
             clickhouse: None,
             job_news: Arc::default(),
+            owner_id: String::new(),
+            cascades: cascades::Cascades::default(),
         }
     }
 
@@ -150,6 +161,11 @@ impl Service {
 
     pub fn with_jobs(self, job_news: Arc<JobNews>) -> Self {
         Self { job_news, ..self }
+    }
+
+    /// Sessions that are started here are this server's.
+    pub fn owned_by(self, owner_id: impl Into<String>) -> Self {
+        Self { owner_id: owner_id.into(), ..self }
     }
 
     pub(crate) fn provider(&self, name: &str) -> Result<&ProviderHandle, ServiceError> {
@@ -204,9 +220,11 @@ impl Service {
         (millis(self.clock.as_ref()) - self.last_asked.load(Ordering::Relaxed)) as f64 / 1000.0
     }
 
-    /// Is anything recorded that is not terminated, or anybody still to be told of something?
+    /// Is anything recorded that is not terminated, a session to go on with, or anybody still to be told of something?
     pub async fn has_work(&self) -> Result<bool, ServiceError> {
-        Ok(self.store.live_count().await? > 0 || self.store.open_deliveries().await? > 0)
+        Ok(self.store.live_count().await? > 0
+            || self.store.unfinished_sessions().await? > 0
+            || self.store.open_deliveries().await? > 0)
     }
 
     pub async fn ready(&self) -> Result<(), ServiceError> {

@@ -88,6 +88,7 @@ ALTER TABLE tasks ADD COLUMN started_at TEXT COLLATE "C";
 ALTER TABLE tasks ADD COLUMN completed_at TEXT COLLATE "C";
 -- The next pending ones of a level, and how many there are of each state, without reading the level.
 CREATE INDEX idx_tasks_level ON tasks(session_id, phase, state, position);
+CREATE INDEX idx_tasks_retry ON tasks(session_id, phase, retry_at) WHERE retry_at IS NOT NULL;
 
 -- One execution of a task; the number is the fencing token of contract 6.
 CREATE TABLE attempts (

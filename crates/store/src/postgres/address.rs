@@ -224,7 +224,7 @@ impl ServerCertVerifier for AnyCertificate {
 }
 
 fn shown(config: &Config) -> String {
-    let user = config.get_user().map(|user| format!("{user}@")).unwrap_or_default();
+    let user = config.get_user().map(|user| format!("{}@", plain(user))).unwrap_or_default();
     let hosts: Vec<String> = config
         .get_hosts()
         .iter()
@@ -233,12 +233,18 @@ fn shown(config: &Config) -> String {
             let ports = config.get_ports();
             let port = ports.get(i).or(ports.first()).copied().unwrap_or(5432);
             match host {
-                Host::Tcp(name) => format!("{name}:{port}"),
-                Host::Unix(path) => format!("[{}]:{port}", path.display()),
+                Host::Tcp(name) => format!("{}:{port}", plain(name)),
+                Host::Unix(path) => format!("[{}]:{port}", plain(&path.display().to_string())),
             }
         })
         .collect();
-    format!("postgres://{user}{}/{}", hosts.join(","), config.get_dbname().unwrap_or_default())
+    let database = plain(config.get_dbname().unwrap_or_default());
+    format!("postgres://{user}{}/{database}", hosts.join(","))
+}
+
+/// Of an address that was put together wrongly, a part may hold what was meant as the password.
+fn plain(part: &str) -> &str {
+    if part.contains(['@', '=']) { "…" } else { part }
 }
 
 #[cfg(test)]

@@ -111,6 +111,7 @@ impl Store {
         let successor_id = successor.id.clone();
         insert_container(&mut script, successor, successor_events, &now)?;
         script.step(&sql::JOB_MOVES, params![id, &successor_id]);
+        script.move_attempt(id, &successor_id);
         self.write(script).await.map(drop)
     }
 }

@@ -30,6 +30,7 @@ use crate::sql;
 use crate::types::Fence;
 
 pub use reads::PatientRow;
+pub use sessions::{ChildRow, Done, NewSession, SessionValues, SessionWrite};
 
 /// One text of `now` for all the steps of a script.
 pub(crate) fn text_of(now: Timestamp) -> Arc<str> {

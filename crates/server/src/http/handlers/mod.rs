@@ -10,6 +10,7 @@ pub(super) mod jobs;
 pub(super) mod mcp;
 pub(super) mod reconciler;
 pub(super) mod server;
+pub(super) mod session_wishes;
 pub(super) mod stream;
 pub(super) mod tokens;
 pub(super) mod why;

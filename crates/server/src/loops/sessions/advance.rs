@@ -1,0 +1,500 @@
+//! One session, as far as it goes now: read what is recorded, let `core` plan, write the plan in one transaction, then ask
+//! the world. A crash between any two of these leaves rows from which the next owner goes on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parhelia_core::Timestamp;
+use parhelia_core::api::StopRequest;
+use parhelia_core::cascade::Cascade;
+use parhelia_core::event::{EventType, NewEvent, Source};
+use parhelia_core::ids::{ContainerId, SessionId, TaskId};
+use parhelia_core::job::api::ExecRequest;
+use parhelia_core::session::plan::{
+    AttemptEnd, Child, Effect, Facts, LARGEST_OUTPUT_BYTES, Level, Plan, Run, State, Stdout, Step,
+    Surroundings,
+};
+use parhelia_core::session::{
+    BlockedType, Holder, PhaseStatus, Session, SessionStatus, TaskRow, TaskStatus, WaitStatus, tell,
+};
+use parhelia_store::{Fence, NewSession, SessionWrite, StoreError};
+use serde_json::{Value, json};
+use tracing::{debug, warn};
+
+use crate::service::{AskedJob, Caller, Intent, Service, ServiceError, started};
+
+/// Plans in a row for one session before others have their turn.
+const ROUNDS: usize = 1000;
+/// Tries to write a plan that somebody was quicker than.
+const TRIES: usize = 20;
+/// Read at once of what a task has written.
+const CHUNK: usize = 1 << 20;
+/// Completed tasks of a level whose outputs are gathered.
+const MOST_TASKS: i64 = 1_000_000;
+
+/// How one session stands after it was advanced.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advanced {
+    /// Look again then, whatever happens before.
+    pub wake_at: Option<Timestamp>,
+    /// There is more to do at once.
+    pub again: bool,
+    pub over: bool,
+}
+
+/// What is read once for a session and kept while it is being advanced.
+struct Held {
+    state: State,
+    cascade: Arc<Cascade>,
+    surroundings: Surroundings,
+}
+
+pub async fn advance(service: &Service, id: &SessionId) -> Result<Advanced, StoreError> {
+    let mut held: Option<Held> = None;
+    let mut stdout = BTreeMap::new();
+    let mut tries = 0;
+    for _ in 0..ROUNDS {
+        let Some(session) = service.store.session(id).await? else { return Ok(over()) };
+        let mine = session.owner_id.as_deref() == Some(service.owner_id.as_str());
+        if !mine || session.status.is_over() || session.status == SessionStatus::Orphaned {
+            return Ok(over());
+        }
+        let current = match held.take() {
+            Some(mut held) => {
+                held.state.session = session;
+                held
+            }
+            None => match hold(service, session).await? {
+                Some(held) => held,
+                None => return Ok(over()),
+            },
+        };
+        let Held { mut state, cascade, surroundings } = current;
+        let mut facts = gather(service, &state, &cascade).await?;
+        facts.stdout = std::mem::take(&mut stdout);
+        let before = state.session.clone();
+        let now = service.clock.now();
+        let plan = state.advance(&cascade, &surroundings, &facts, now);
+        if plan.changed {
+            match write(service, &before, &mut state, &cascade, &surroundings, &plan, now).await {
+                Ok(()) => {}
+                Err(StoreError::Conflict { why, step, .. }) if tries < TRIES => {
+                    debug!(session = %id, %step, %why, "somebody was quicker; it is planned again");
+                    tries += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        carry_out(service, &plan).await;
+        for (task, container) in &plan.wants_output {
+            stdout.insert(task.clone(), output(service, container).await);
+        }
+        if state.session.status.is_over() {
+            return Ok(over());
+        }
+        if !plan.changed && !plan.again && plan.wants_output.is_empty() {
+            return Ok(Advanced { wake_at: plan.wake_at, again: false, over: false });
+        }
+        held = Some(Held { state, cascade, surroundings });
+    }
+    Ok(Advanced { wake_at: None, again: true, over: false })
+}
+
+fn over() -> Advanced {
+    Advanced { wake_at: None, again: false, over: true }
+}
+
+async fn hold(service: &Service, session: Session) -> Result<Option<Held>, StoreError> {
+    let id = session.session_id.clone();
+    let Some(values) = service.store.session_values(&id).await? else {
+        warn!(session = %id, "it has no definition; it is left as it is");
+        return Ok(None);
+    };
+    let cascade = match service.cascade(&values.cascade_hash).await {
+        Ok(cascade) => cascade,
+        Err(error @ ServiceError::Unavailable { .. }) => return Err(away(&error)),
+        Err(error) => {
+            warn!(session = %id, %error, "its definition cannot be read; it is left as it is");
+            return Ok(None);
+        }
+    };
+    let surroundings = serde_json::from_value(values.surroundings).unwrap_or_default();
+    let phases = service.store.session_phases(&id).await?;
+    Ok(Some(Held { state: State::new(session, values.inputs, phases), cascade, surroundings }))
+}
+
+/// What is known of the phases that run. A session of which nothing runs costs no questions.
+async fn gather(service: &Service, state: &State, cascade: &Cascade) -> Result<Facts, StoreError> {
+    use parhelia_core::cascade::Work;
+    let store = &service.store;
+    let id = &state.session.session_id;
+    let mut facts = Facts::default();
+    let running: Vec<usize> = state
+        .phases
+        .iter()
+        .filter(|(_, row)| row.status == PhaseStatus::Running)
+        .map(|(place, _)| *place)
+        .collect();
+    if running.is_empty() {
+        return Ok(facts);
+    }
+    let work = |place: &usize| cascade.phases.get(*place).map(|phase| &phase.work);
+    let is_wait = |place: &usize| matches!(work(place), Some(Work::Await(_)));
+    let is_child = |place: &usize| matches!(work(place), Some(Work::Cascade(_)));
+    let has_tasks = |place: &usize| !is_child(place);
+    if running.iter().any(has_tasks) {
+        facts.open = store.open_tasks(id).await?;
+        facts.waits = store.waits_now(id).await?;
+    }
+    for wait in
+        facts.waits.iter().filter(|w| w.status == WaitStatus::Open && w.wait_type == BlockedType::Signal)
+    {
+        facts.signals.extend(store.next_signal(wait).await?);
+    }
+    if running.iter().any(is_child) || state.session.cancel_requested {
+        for child in store.children(id).await? {
+            let given = child.outputs.clone().and_then(|outputs| match outputs {
+                Value::Object(map) => Some(map.into_iter().collect::<BTreeMap<_, _>>()),
+                _ => None,
+            });
+            let place = state
+                .phases
+                .iter()
+                .find(|(_, row)| row.child_session_id.as_ref() == Some(&child.session_id))
+                .map(|(place, _)| *place);
+            if let Some(place) = place {
+                facts.levels.insert(place, Level { outputs: given, ..Level::default() });
+            }
+            facts.children.insert(
+                child.session_id,
+                Child {
+                    status: child.status,
+                    cancel_requested: child.cancel_requested,
+                    cancel_force: child.cancel_force,
+                    error: child.error,
+                    blocked_on: child.blocked_on,
+                },
+            );
+        }
+    }
+    if state.session.cancel_requested {
+        return Ok(facts);
+    }
+    let now = service.clock.now();
+    let most = i64::from(cascade.workers.count.max(1));
+    for place in running.iter().filter(|place| has_tasks(place)) {
+        let Some(row) = state.phases.get(place) else { continue };
+        let of_phase = |open: &&parhelia_core::session::plan::OpenTask| open.task.phase == row.name;
+        let open = facts.open.iter().filter(of_phase).count();
+        let mut level = Level {
+            ready: store.pending_tasks(id, &row.name, now, most).await?,
+            failed: store.tasks_in(id, &row.name, TaskStatus::Failed, 1).await?.pop(),
+            ..Level::default()
+        };
+        if (level.ready.len() as i64) < most {
+            level.retry_at = store.next_retry(id, &row.name).await?.filter(|at| *at > now);
+        }
+        if !is_wait(place) {
+            let running = store.tasks_in(id, &row.name, TaskStatus::Running, most.saturating_mul(4)).await?;
+            level.resting = running
+                .into_iter()
+                .filter(|task| facts.open.iter().all(|open| open.task.id != task.id))
+                .collect();
+            let nothing_left =
+                open == 0 && level.ready.is_empty() && level.retry_at.is_none() && level.resting.is_empty();
+            if nothing_left && level.failed.is_none() {
+                let done = store.tasks_in(id, &row.name, TaskStatus::Completed, MOST_TASKS).await?;
+                level.outputs = Some(done.into_iter().map(|task| (task.key, task.outputs)).collect());
+            }
+        }
+        facts.levels.insert(*place, level);
+    }
+    Ok(facts)
+}
+
+async fn write(
+    service: &Service,
+    before: &Session,
+    state: &mut State,
+    cascade: &Cascade,
+    surroundings: &Surroundings,
+    plan: &Plan,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let id = &before.session_id;
+    let mut made = Made { writes: Vec::new(), events: Vec::new(), providers: Vec::new() };
+    for step in &plan.steps {
+        made.events.extend(tell::of_step(step, id, cascade));
+        match made.step(service, before, state, cascade, surroundings, step, now).await {
+            Ok(()) => {}
+            Err(error @ ServiceError::Unavailable { .. }) => return Err(away(&error)),
+            // What it asks for cannot be had: that is its failure, not ours.
+            Err(error) => match step {
+                Step::StartAttempt { task, .. } => {
+                    let failed = Step::FailTask { task: task.clone(), message: error.to_string() };
+                    made.events.extend(tell::of_step(&failed, id, cascade));
+                    made.writes
+                        .push(SessionWrite::FailTask { task: task.clone(), message: error.to_string() });
+                }
+                _ => return Err(away(&error)),
+            },
+        }
+    }
+    made.events.extend(tell::of_patch(before, &plan.patch));
+    let fence = Fence::of_owner(service.owner_id.clone());
+    let holder = Holder { owner_id: service.owner_id.clone(), owner_epoch: before.owner_epoch };
+    let store = &service.store;
+    store
+        .advance_session(&fence, &holder, id, before.status, &plan.patch, made.writes, made.events, now)
+        .await?;
+    for provider in made.providers {
+        service.poke(&provider);
+    }
+    Ok(())
+}
+
+/// It is tried again.
+fn away(error: &ServiceError) -> StoreError {
+    StoreError::Unavailable { what: error.to_string(), fix: "it is tried again by itself".into() }
+}
+
+struct Made {
+    writes: Vec<SessionWrite>,
+    events: Vec<NewEvent>,
+    /// Where something is to be started.
+    providers: Vec<String>,
+}
+
+impl Made {
+    #[allow(clippy::too_many_arguments, reason = "all that a step may need")]
+    async fn step(
+        &mut self,
+        service: &Service,
+        session: &Session,
+        state: &mut State,
+        cascade: &Cascade,
+        surroundings: &Surroundings,
+        step: &Step,
+        now: Timestamp,
+    ) -> Result<(), ServiceError> {
+        let entropy = &service.entropy;
+        let name = |position: usize| cascade.phases.get(position).map(|p| p.name.clone()).unwrap_or_default();
+        let write = match step {
+            Step::BeginPhase { position, tasks } => SessionWrite::BeginPhase {
+                position: *position,
+                name: name(*position),
+                tasks: tasks.iter().map(|task| (entropy.task_id(now), task.clone())).collect(),
+                child: None,
+            },
+            Step::EndPhase { position, status, outputs, error } => SessionWrite::EndPhase {
+                position: *position,
+                name: name(*position),
+                status: *status,
+                outputs: outputs.clone(),
+                error: error.clone(),
+                checkpoint: status.is_passed().then(|| entropy.checkpoint_id(now)),
+            },
+            Step::StartAttempt { task, run, .. } => {
+                let Intent { container, mut events } =
+                    intent(service, session, cascade, surroundings, task, run).await?;
+                events.push(task_started(session, task, &container.id));
+                self.providers.push(container.provider.clone());
+                SessionWrite::StartAttempt { task: task.clone(), container: Box::new(container), events }
+            }
+            Step::StartVerify { task, attempt, key, run, position } => {
+                let about = verifying(session, &name(*position), task, key);
+                let Intent { container, events } =
+                    intent(service, session, cascade, surroundings, &about, run).await?;
+                self.providers.push(container.provider.clone());
+                let container = Box::new(container);
+                SessionWrite::StartVerify { task: task.clone(), attempt: *attempt, container, events }
+            }
+            Step::EndAttempt { task, attempt, end } => SessionWrite::EndAttempt {
+                task: task.clone(),
+                attempt: *attempt,
+                end: end.clone(),
+                checkpoint: matches!(end, AttemptEnd::Completed { .. }).then(|| entropy.checkpoint_id(now)),
+            },
+            Step::FailTask { task, message } => {
+                SessionWrite::FailTask { task: task.clone(), message: message.clone() }
+            }
+            Step::OpenWait { position, task, wait } => SessionWrite::OpenWait {
+                id: entropy.wait_id(now),
+                phase: name(*position),
+                task: task.clone(),
+                wait: wait.clone(),
+            },
+            Step::Deliver { signal, wait, payload, .. } => {
+                let known = service.store.waits_now(&session.session_id).await?;
+                let since = known.iter().find(|w| w.id == *wait).map_or(now, |w| w.since);
+                SessionWrite::Deliver {
+                    signal: signal.clone(),
+                    wait: wait.clone(),
+                    since,
+                    payload: payload.clone(),
+                }
+            }
+            Step::TimeOutWait { wait, then, .. } => {
+                let known = service.store.waits_now(&session.session_id).await?;
+                let default_value = known.into_iter().find(|w| w.id == *wait).and_then(|w| w.default_value);
+                SessionWrite::TimeOutWait { wait: wait.clone(), then: *then, default_value }
+            }
+            Step::WithdrawWait { wait } => SessionWrite::WithdrawWait { wait: wait.clone() },
+            Step::StartChild { position, cascade: below, inputs } => {
+                let caller = Caller::admin(&session.created_by);
+                let child = NewSession {
+                    parent: Some((session.session_id.clone(), name(*position))),
+                    depth: session.depth + 1,
+                    resumable: session.resumable,
+                    auto_resume: session.auto_resume,
+                    ..service.new_session(below, inputs.clone(), surroundings, &caller)?
+                };
+                self.events.push(started(&child, &session.created_by));
+                if let Some(row) = state.phases.get_mut(position) {
+                    row.child_session_id = Some(child.session_id.clone());
+                }
+                let begun = self.writes.iter_mut().rev().find_map(|write| match write {
+                    SessionWrite::BeginPhase { position: at, child, .. } if at == position => Some(child),
+                    _ => None,
+                });
+                if let Some(place) = begun {
+                    *place = Some(Box::new(child));
+                }
+                return Ok(());
+            }
+            Step::CancelChild { child } => SessionWrite::CancelChild {
+                child: child.clone(),
+                reason: session.cancel_reason.clone(),
+                by: session.cancel_requested_by.clone().unwrap_or_else(|| session.session_id.to_string()),
+                force: session.cancel_force,
+                grace_seconds: session.cancel_grace_seconds.unwrap_or(10),
+            },
+            Step::Outputs { outputs } => SessionWrite::Outputs { outputs: outputs.clone() },
+        };
+        self.writes.push(write);
+        Ok(())
+    }
+}
+
+fn task_started(session: &Session, task: &TaskRow, container: &ContainerId) -> NewEvent {
+    let attempt = task.attempt + 1;
+    let again = if attempt > 1 { format!(" (attempt {attempt})") } else { String::new() };
+    NewEvent::new(EventType::TaskStarted, Source::Sessions, format!("Task {} started{again}", task.key))
+        .session(&session.session_id)
+        .task(Some(task.id.as_str()))
+        .container(container)
+        .details(json!({ "phase": task.phase, "task": task.key, "attempt": attempt }))
+}
+
+/// What a verification is called; it belongs to the task that it verifies.
+fn verifying(session: &Session, phase: &str, task: &TaskId, key: &str) -> TaskRow {
+    TaskRow {
+        id: task.clone(),
+        session_id: session.session_id.clone(),
+        phase: phase.to_owned(),
+        position: 0,
+        key: format!("{key} (verify)"),
+        title: format!("{key} (verify)"),
+        state: TaskStatus::Verifying,
+        attempt: 0,
+        retry_count: 0,
+        crash_count: 0,
+        failure_reason: None,
+        error: None,
+        retry_at: None,
+        exit_code: None,
+        outputs: json!({}),
+        started_at: None,
+        completed_at: None,
+    }
+}
+
+async fn intent(
+    service: &Service,
+    session: &Session,
+    cascade: &Cascade,
+    surroundings: &Surroundings,
+    task: &TaskRow,
+    run: &Run,
+) -> Result<Intent, ServiceError> {
+    let caller = Caller::admin(&session.created_by);
+    let (request, asked) = match &run.resume {
+        Some((container, answer)) => resumed(service, container, answer).await?,
+        None => {
+            let workers = &cascade.workers;
+            let provider = surroundings.provider.as_ref().or(workers.provider.as_ref());
+            let provider = provider.cloned().unwrap_or_else(|| "process".to_owned());
+            // Where no supervisor of ours is, the session itself ends what takes too long.
+            let supervised = service.provider(&provider)?.provider.job_files().is_some();
+            service.command_of(ExecRequest {
+                provider,
+                image: workers.image.clone(),
+                name: None,
+                command: run.command.clone(),
+                env: run.env.clone(),
+                workdir: run.workdir.clone(),
+                labels: BTreeMap::new(),
+                resources: workers.resources.clone(),
+                secrets: workers.secrets.clone(),
+                engine: run.engine.clone(),
+                session: None,
+                terminal: None,
+                stdin: false,
+                timeout_seconds: run.timeout_seconds.filter(|_| supervised),
+                keep: false,
+            })?
+        }
+    };
+    let request = parhelia_core::api::RunRequest {
+        name: Some(task.key.clone()),
+        task_id: Some(task.id.to_string()),
+        task_title: Some(task.title.clone()),
+        ..request
+    };
+    service.prepare(request, Some(asked), Some(&session.session_id), &caller)
+}
+
+/// An agent goes on with the answer that it asked for.
+async fn resumed(
+    service: &Service,
+    container: &ContainerId,
+    answer: &str,
+) -> Result<(parhelia_core::api::RunRequest, AskedJob), ServiceError> {
+    let job = service.store.job_of_container(container).await?;
+    let job = job.ok_or_else(|| ServiceError::no_container(container.as_str()))?;
+    service.continued(&job, &[answer.to_owned()], true).await
+}
+
+async fn carry_out(service: &Service, plan: &Plan) {
+    for effect in &plan.effects {
+        let Effect::Stop { container, grace_seconds, reason, by } = effect;
+        let request = StopRequest { grace_seconds: Some(*grace_seconds), reason: Some(reason.clone()) };
+        let asked = service.terminate(container.as_str(), request, &Caller::admin(by)).await;
+        if let Err(error) = asked {
+            debug!(%container, %error, "its end could not be asked for; it is asked again");
+        }
+    }
+}
+
+/// All that a task has written, if it is not too much to be a value.
+async fn output(service: &Service, container: &ContainerId) -> Stdout {
+    let mut all = Vec::new();
+    let mut offset = 0;
+    loop {
+        match service.logs(container.as_str(), offset, Some(CHUNK), 0).await {
+            Ok(chunk) if chunk.offset > offset => return Stdout::TooLarge(chunk.next_offset),
+            Ok(chunk) => {
+                all.extend_from_slice(&chunk.bytes);
+                if all.len() > LARGEST_OUTPUT_BYTES {
+                    return Stdout::TooLarge(all.len() as u64);
+                }
+                if chunk.finished || chunk.bytes.is_empty() {
+                    return Stdout::Text(String::from_utf8_lossy(&all).into_owned());
+                }
+                offset = chunk.next_offset;
+            }
+            Err(error) => return Stdout::Unreadable(error.to_string()),
+        }
+    }
+}

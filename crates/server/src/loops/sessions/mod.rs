@@ -1,0 +1,288 @@
+//! The sessions that this server owns: it advances each when something happened to it, when its time has come, and now
+//! and then whether or not anything did. It also takes over those of owners that are gone.
+//!
+//! It owns the columns of sessions, phases, tasks and checkpoints, and ends waits that nobody answers. What it hears comes
+//! from the tail of the history, so that what another server records is heard too; a hint decides nothing.
+
+pub mod advance;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parhelia_core::Timestamp;
+use parhelia_core::event::{Event, EventType};
+use parhelia_core::ids::SessionId;
+use parhelia_core::job::StartStep;
+use parhelia_store::StoreError;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{error, info, warn};
+
+use self::advance::Advanced;
+use super::driver::Ended;
+use super::stopped;
+use crate::relay::{Batch, Tail};
+use crate::service::{Service, heir};
+use crate::startup::{Said, StartLog};
+
+/// Sessions that are advanced at once; each write of theirs shares a commit with the others'.
+const AT_ONCE: usize = 128;
+/// Whether owners have died.
+const LOOK_FOR_HEIRS: Duration = Duration::from_secs(2);
+/// Everything once more, in case something was not heard.
+const LOOK_AT_ALL: Duration = Duration::from_secs(300);
+const PAGE: i64 = 1000;
+/// After a store that did not answer.
+const PAUSE_SECONDS: i64 = 1;
+
+pub struct SessionsLoop {
+    service: Arc<Service>,
+    /// To be looked at.
+    due: BTreeSet<SessionId>,
+    /// Being looked at.
+    busy: HashSet<SessionId>,
+    /// When to look whatever happens, by time and by session.
+    timers: BTreeSet<(Timestamp, SessionId)>,
+    timer_of: HashMap<SessionId, Timestamp>,
+}
+
+impl std::fmt::Debug for SessionsLoop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionsLoop").field("due", &self.due.len()).finish_non_exhaustive()
+    }
+}
+
+type Done = (SessionId, Result<Advanced, StoreError>);
+
+impl SessionsLoop {
+    pub fn new(service: Arc<Service>) -> Self {
+        Self {
+            service,
+            due: BTreeSet::new(),
+            busy: HashSet::new(),
+            timers: BTreeSet::new(),
+            timer_of: HashMap::new(),
+        }
+    }
+
+    pub async fn run(mut self, start: Arc<StartLog>, mut stopping: watch::Receiver<bool>) -> Ended {
+        let clock = self.service.clock.clone();
+        // From before the first look: whatever comes after is heard.
+        let mut tail = loop {
+            match Tail::from_now(&self.service.store).await {
+                Ok(tail) => break tail,
+                Err(error) => {
+                    warn!(%error, "the history cannot be read; it is tried again");
+                    tokio::select! {
+                        () = stopped(&mut stopping) => return Ended::Shutdown,
+                        () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                    }
+                }
+            }
+        };
+        // What the jobs are is known first: a session goes on with what it finds of its tasks.
+        tokio::select! {
+            () = stopped(&mut stopping) => return Ended::Shutdown,
+            () = start.classified() => {}
+        }
+        let mut running: JoinSet<Done> = JoinSet::new();
+        let (mut heirs_at, mut all_at) = (Duration::ZERO, Duration::ZERO);
+        let mut told = false;
+        loop {
+            let now = clock.monotonic();
+            if now >= heirs_at {
+                heirs_at = now + LOOK_FOR_HEIRS;
+                match self.inherit().await {
+                    Ok(taken) if !told => {
+                        told = true;
+                        let message = format!("{taken} sessions gone on with");
+                        if start.step(StartStep::Sessions, Said::ok(message), clock.as_ref()).await.is_err() {
+                            return Ended::Fenced;
+                        }
+                    }
+                    Ok(_) => {}
+                    Err(StoreError::Fenced { .. }) => return Ended::Fenced,
+                    Err(error) => warn!(%error, "sessions without an owner could not be looked for"),
+                }
+            }
+            if now >= all_at {
+                match self.look_at_all().await {
+                    Ok(()) => all_at = now + LOOK_AT_ALL,
+                    Err(error) => warn!(%error, "the sessions could not be listed"),
+                }
+            }
+            self.wake();
+            self.begin(&mut running);
+            let pause = self.pause(heirs_at.min(all_at).saturating_sub(clock.monotonic()));
+            tokio::select! {
+                () = stopped(&mut stopping) => return Ended::Shutdown,
+                batch = tail.next() => self.heard(batch).await,
+                Some(done) = running.join_next() => match done {
+                    Ok((id, result)) => if self.done(&id, result) { return Ended::Fenced },
+                    Err(error) => {
+                        error!(%error, "a session could not be advanced");
+                        self.busy.clear();
+                        self.due.extend(self.timer_of.keys().cloned());
+                    }
+                },
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// One look at everything, one after the other: for the simulation. Gives when to look again.
+    pub async fn pass(&mut self) -> Result<Option<Timestamp>, StoreError> {
+        self.inherit().await?;
+        self.look_at_all().await?;
+        let mut wake: Option<Timestamp> = None;
+        while let Some(id) = self.due.pop_first() {
+            let advanced = advance::advance(&self.service, &id).await?;
+            if advanced.again {
+                self.due.insert(id);
+            } else if let Some(at) = advanced.wake_at {
+                wake = Some(wake.map_or(at, |earlier| earlier.min(at)));
+            }
+        }
+        Ok(wake)
+    }
+
+    /// Takes over the sessions of owners that are gone.
+    async fn inherit(&mut self) -> Result<usize, StoreError> {
+        let now = self.service.clock.now();
+        let found = self.service.store.ownerless_sessions(&self.service.owner_id, now, PAGE).await?;
+        let mut taken = 0;
+        for session in found {
+            match self.service.take_session(&session, heir(&session), "its server").await {
+                Ok(()) => {
+                    info!(session = %session.session_id, former = ?session.owner_id, "gone on with");
+                    taken += 1;
+                    self.due.insert(session.session_id);
+                }
+                // Somebody else was quicker.
+                Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(taken)
+    }
+
+    async fn look_at_all(&mut self) -> Result<(), StoreError> {
+        let mut after = String::new();
+        loop {
+            let page = self.service.store.sessions_owned(&self.service.owner_id, &after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.to_string();
+            self.due.extend(page);
+        }
+    }
+
+    /// Those whose time has come.
+    fn wake(&mut self) {
+        let now = self.service.clock.now();
+        while let Some((at, id)) = self.timers.first().cloned().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, id.clone()));
+            self.timer_of.remove(&id);
+            self.due.insert(id);
+        }
+    }
+
+    fn pause(&self, most: Duration) -> Duration {
+        let most = most.min(Duration::from_secs(1));
+        let Some((at, _)) = self.timers.first() else { return most };
+        let left = at.duration_since(self.service.clock.now());
+        let left = u64::try_from(left.as_millis().max(0)).unwrap_or(0);
+        most.min(Duration::from_millis(left + 1))
+    }
+
+    fn begin(&mut self, running: &mut JoinSet<Done>) {
+        while running.len() < AT_ONCE {
+            let Some(id) = self.due.iter().find(|id| !self.busy.contains(*id)).cloned() else { return };
+            self.due.remove(&id);
+            self.busy.insert(id.clone());
+            let service = self.service.clone();
+            running.spawn(async move {
+                let result = advance::advance(&service, &id).await;
+                (id, result)
+            });
+        }
+    }
+
+    /// Whether another server has taken our place.
+    fn done(&mut self, id: &SessionId, result: Result<Advanced, StoreError>) -> bool {
+        self.busy.remove(id);
+        if let Some(at) = self.timer_of.remove(id) {
+            self.timers.remove(&(at, id.clone()));
+        }
+        let wake_at = match result {
+            Ok(Advanced { over: true, .. }) => {
+                self.due.remove(id);
+                None
+            }
+            Ok(Advanced { again: true, .. }) => {
+                self.due.insert(id.clone());
+                None
+            }
+            Ok(Advanced { wake_at, .. }) => wake_at,
+            Err(StoreError::Fenced { .. }) => return true,
+            Err(error) => {
+                warn!(session = %id, %error, "it could not be advanced; it is tried again");
+                Some(parhelia_core::time::plus_seconds(self.service.clock.now(), PAUSE_SECONDS))
+            }
+        };
+        if let Some(at) = wake_at {
+            self.timers.insert((at, id.clone()));
+            self.timer_of.insert(id.clone(), at);
+        }
+        false
+    }
+
+    async fn heard(&mut self, batch: Batch) {
+        if batch.lost.is_some() {
+            if let Err(error) = self.look_at_all().await {
+                warn!(%error, "the sessions could not be listed");
+            }
+            return;
+        }
+        for event in &batch.events {
+            if let Err(error) = self.hear(event).await {
+                warn!(%error, event = event.id, "whom an event is for could not be found out");
+            }
+        }
+    }
+
+    /// Marks the sessions that an event may matter to.
+    async fn hear(&mut self, event: &Event) -> Result<(), StoreError> {
+        use EventType::*;
+        let session = event.session_id.as_deref().and_then(|id| SessionId::parse(id).ok());
+        match event.event_type {
+            SessionStarted | SessionCancelRequested | SessionResumed | WaitAnswered => {
+                self.due.extend(session);
+            }
+            SignalFired => match session {
+                Some(id) => drop(self.due.insert(id)),
+                None => {
+                    let name =
+                        event.details.get("name").and_then(serde_json::Value::as_str).unwrap_or_default();
+                    let owner = &self.service.owner_id;
+                    self.due.extend(self.service.store.sessions_waiting_for(name, owner, PAGE).await?);
+                }
+            },
+            SessionCompleted | SessionFailed | SessionCancelled | SessionBlocked | SessionUnblocked => {
+                let parent = event.details.get("parent").and_then(serde_json::Value::as_str);
+                self.due.extend(parent.and_then(|id| SessionId::parse(id).ok()));
+            }
+            ContainerStopped | ContainerTerminated | CreateFailed | CreateLost | StateDriftCorrected
+            | JobFinished | JobFailed | JobCancelled | JobDead | JobWaiting | JobWorking => {
+                if let Some(container) = &event.container_id {
+                    self.due.extend(self.service.store.session_of_container(container).await?);
+                }
+            }
+            TaskCompleted | TaskFailed if event.source == parhelia_core::event::Source::Container => {
+                self.due.extend(session);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,4 @@
+-- One definition.
+SELECT definition
+FROM cascades
+WHERE hash = $1
