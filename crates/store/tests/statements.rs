@@ -127,6 +127,9 @@ async fn hot_statements_never_scan_a_table_nor_sort_one() {
         (&sql::SIGNAL_BY_ID, "(id=?)"),
         (&sql::EVENTS_SESSION_OLDEST, "idx_events_session (session_id=?"),
         (&sql::EVENTS_SESSION_NEWEST, "idx_events_session (session_id=?"),
+        (&sql::SESSIONS_BY_IDS, "(session_id=?)"),
+        (&sql::SESSIONS_PAGE, "(session_id>?)"),
+        (&sql::SESSIONS_BEATING_PAGE, "idx_sessions_open ((owner_id,session_id)>(?,?))"),
         (&sql::CYCLE_OF_PROVIDER, "idx_cycles_provider (provider=?)"),
     ];
     // What these sort is bounded or small: a batch, one task's containers, the silent ones, one minimum,
