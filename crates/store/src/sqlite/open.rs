@@ -25,6 +25,7 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0004_deliveries", include_str!("../../migrations/sqlite/0004_deliveries.sql")),
     ("0005_heartbeat_index", include_str!("../../migrations/sqlite/0005_heartbeat_index.sql")),
     ("0006_jobs", include_str!("../../migrations/sqlite/0006_jobs.sql")),
+    ("0007_vitals", include_str!("../../migrations/sqlite/0007_vitals.sql")),
 ];
 
 /// How long to wait for somebody else's lock before saying so.
