@@ -107,7 +107,8 @@ async fn an_older_database_is_migrated_with_what_it_holds() {
         let writers: Vec<_> = all.iter().map(|e| (e.id, e.owner_id.as_deref())).collect();
         assert_eq!(writers, [(1, None), (2, Some("o-1"))]);
         assert_eq!(all[0].message.as_deref(), Some("of old"));
-        let kept = store.container(&ContainerId::parse("c-01k9z3q8xw4f7m2a").unwrap()).await.unwrap().unwrap();
+        let kept =
+            store.container(&ContainerId::parse("c-01k9z3q8xw4f7m2a").unwrap()).await.unwrap().unwrap();
         assert_eq!((kept.last_heartbeat_at, kept.memory_used_mb), (Some(at(0)), Some(512)));
         assert_eq!(store.heartbeats(&[Sample::bare(kept.id)], at(1)).await.unwrap(), [true]);
         store.close().await.unwrap();
