@@ -9,6 +9,7 @@ use std::fmt::Debug;
 use parhelia_core::api::{
     CleanupRequest, ContainerList, EventList, HeartbeatBatch, Problem, RunRequest, ServerInfo, StopRequest,
 };
+use parhelia_core::cascade::{Cascade, parse, template};
 use parhelia_core::config::Config;
 use parhelia_core::heartbeat::Sample;
 use parhelia_core::ids::{ContainerId, WorkerId};
@@ -186,4 +187,81 @@ fn a_moment() {
         |text| time::from_text(text).map(time::to_millis),
         |at| time::to_text(*at),
     );
+}
+
+/// Whatever is in a cascade file: nothing panics, a mistake says something and where, and a definition stays the same.
+#[test]
+fn a_cascade() {
+    let seeds = [
+        "cascade_id: c\ninputs: {n: {type: number, default: 1}}\nphases:\n  - name: a\n    run: echo $X\n    env: {X: '{{ inputs.n }}'}\n    timeout: 5m\n  - name: b\n    needs: [a]\n    set: {v: '{{ outputs.a.x }}'}\n",
+        "{\"cascade_id\": \"c\", \"phases\": [{\"name\": \"a\", \"tasks\": [{\"id\": \"t\", \"run\": [\"true\"], \"retry\": {\"max\": 2}}]}]}",
+        "cascade_id: c\nphases:\n- {name: a, await: {hitl: {kind: text, question: q, pattern: '[a-z]+'}}, timeout: 2h}\n- {name: b, when: inputs.x, cascade: {definition: {cascade_id: d, phases: [{name: x, set: {}}]}}}\ninputs: {x: {default: y}}\n",
+        "cascade_id: &a c\nphases: [{name: *a, agent: {engine: e, prompt: >\n  folded\n  text\n}}]\n",
+    ];
+    let words = [
+        "{{",
+        "}}",
+        "{%",
+        "%}",
+        "- ",
+        ": ",
+        "&a ",
+        "*a",
+        "|\n",
+        ">\n",
+        "---\n",
+        "<<: ",
+        "!!str ",
+        "needs: [a]",
+        "[]",
+        "{}",
+        "null",
+        "1e999",
+        "\t",
+        "'",
+        "\"",
+    ];
+    fuzz(&seeds, &words, |input| {
+        let Ok(text) = std::str::from_utf8(input) else { return Verdict::Refused };
+        match parse::read(text) {
+            Ok(cascade) => {
+                let json = serde_json::to_value(&cascade).expect("what was read can be written");
+                same(&cascade, serde_json::from_value::<Cascade>(json.clone()));
+                same(&cascade, parse::from_value(&json));
+                assert_eq!(parse::check(&cascade), []);
+                Verdict::Accepted
+            }
+            Err(mistakes) => {
+                for mistake in &mistakes {
+                    assert!(!mistake.message.is_empty(), "{mistake:?}");
+                }
+                says_something(mistakes.first().expect("an error has a mistake"))
+            }
+        }
+    });
+}
+
+#[test]
+fn a_template() {
+    let scope = template::Scope::default()
+        .with("inputs", serde_json::json!({ "n": 3, "s": "x", "l": [1, 2], "m": { "k": null } }));
+    let seeds = [
+        "{{ inputs.n }}",
+        "a {{ inputs.s }} b",
+        "{% for x in inputs.l %}{{ x }}{% endfor %}",
+        "{{ inputs.m | tojson }}",
+        "{{ inputs.n + 2 if inputs.s == 'x' else inputs.l | length }}",
+    ];
+    let words = [
+        "{{", "}}", "{%", "%}", "inputs", ".", "|", "~", "*", "[0]", "range(3)", "'", "not ", "{#", "#}",
+        "loop",
+    ];
+    fuzz(&seeds, &words, |input| {
+        let Ok(text) = std::str::from_utf8(input) else { return Verdict::Refused };
+        let (_, _) = (template::names(text), template::holds(text, &scope));
+        match template::value(&serde_json::Value::String(text.to_owned()), &scope) {
+            Ok(_) => Verdict::Accepted,
+            Err(error) => says_something(&error),
+        }
+    });
 }

@@ -2,8 +2,18 @@
 //! reading a file and finding its mistakes is [`parse`]'s, values are [`template`]'s. A definition is self-contained: the
 //! sub-cascades that a file names are part of it, so that any process can go on with it.
 
+mod check;
+mod graph;
+pub mod inputs;
+mod mistake;
 pub mod parse;
+pub mod question;
+pub mod schema;
+mod shape;
 pub mod template;
+mod tree;
+
+pub use mistake::Mistake;
 
 use std::collections::BTreeMap;
 
@@ -62,7 +72,9 @@ pub struct Input {
 
 word_enum!(
     /// What an input must be. `-i key=value` gives text, which is read as this.
+    #[derive(Default)]
     InputKind {
+        #[default]
         String = "string",
         Number = "number",
         Boolean = "boolean",
@@ -70,12 +82,6 @@ word_enum!(
         Json = "json",
     }
 );
-
-impl Default for InputKind {
-    fn default() -> Self {
-        Self::String
-    }
-}
 
 /// Where the tasks run, and how many at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -329,18 +335,14 @@ fn ten() -> u64 {
 
 word_enum!(
     /// A timeout is not a denial: what it means is said here.
+    #[derive(Default)]
     OnTimeout {
+        #[default]
         Fail = "fail",
         Continue = "continue",
         Default = "default",
     }
 );
-
-impl Default for OnTimeout {
-    fn default() -> Self {
-        Self::Fail
-    }
-}
 
 /// A cascade within a cascade: a session of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

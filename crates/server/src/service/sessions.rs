@@ -18,6 +18,7 @@ use parhelia_store::{Done, Fence, NewSession, StoreError};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::session_views::no_session;
 use super::{AskedJob, Caller, Intent, Service, ServiceError};
 
 const CANCEL_GRACE_SECONDS: i64 = 10;
@@ -337,7 +338,7 @@ impl Service {
         if let Some(known) = self.cascades.get(hash) {
             return Ok(known);
         }
-        let text = self.store.cascade(hash).await?.ok_or(ServiceError::NotFound {
+        let text = self.store.cascade_by_hash(hash).await?.ok_or(ServiceError::NotFound {
             what: "definition",
             id: hash.to_owned(),
             fix: "its session cannot go on; start it anew",
@@ -418,14 +419,6 @@ impl Service {
             Err(error) => Err(error.into()),
         }
     }
-
-    /// What somebody meant by `given`: an id or a unique prefix of it.
-    pub(crate) async fn resolve_session(&self, given: &str) -> Result<SessionId, ServiceError> {
-        match SessionId::parse(given) {
-            Ok(id) if self.store.session(&id).await?.is_some() => Ok(id),
-            _ => Err(no_session(given)),
-        }
-    }
 }
 
 /// What becomes of a session whose owner is dead: it goes on where that may be.
@@ -452,14 +445,6 @@ pub(crate) fn started(new: &NewSession, by: &str) -> NewEvent {
         }))
 }
 
-pub(super) fn no_session(given: &str) -> ServiceError {
-    ServiceError::NotFound {
-        what: "session",
-        id: given.chars().take(64).collect(),
-        fix: "'parhelia sessions list --all' lists every session; a unique prefix of an id is enough",
-    }
-}
-
 fn definition(request: &StartSession) -> Result<Cascade, ServiceError> {
     let wrong = |mistakes: Vec<parse::Mistake>| {
         let shown: Vec<String> = mistakes.iter().take(20).map(ToString::to_string).collect();
@@ -469,10 +454,7 @@ fn definition(request: &StartSession) -> Result<Cascade, ServiceError> {
         )
     };
     match (&request.cascade, &request.text) {
-        (Some(given), None) => {
-            let text = given.to_string();
-            parse::read(&text).map_err(wrong)
-        }
+        (Some(given), None) => parse::from_value(given).map_err(wrong),
         (None, Some(text)) => parse::read(text).map_err(wrong),
         _ => Err(ServiceError::invalid(
             "give a cascade either as 'cascade' (JSON) or as 'text' (YAML)",
