@@ -276,6 +276,7 @@ statements! {
     TRACKED = "tracked",
     TRACKED_BY_IDS = "tracked_by_ids",
     TRACKED_BY_SANDBOXES = "tracked_by_sandboxes",
+    VITALS_INSERT = "vitals_insert",
     WANT = "want",
     WORKER = "worker",
     WORKER_INSERT = "worker_insert",
