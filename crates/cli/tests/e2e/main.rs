@@ -46,6 +46,7 @@ mod receiver;
 mod recovery;
 mod screens;
 mod server_life;
+mod session_kills;
 mod staleness;
 mod stream;
 mod supervisor;
