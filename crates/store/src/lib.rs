@@ -33,7 +33,10 @@ pub use types::{
     NewDelivery, NewJob, OldestRunning, Owner, ReaderMove, RetentionReport, ShownFilter, ShownJob, Task,
     Worker,
 };
-pub use verbs::{ChildRow, Done, NewSession, PatientRow, SessionValues, SessionWrite};
+pub use verbs::{
+    ChildRow, Done, InboxRow, NewSession, PatientRow, SessionFilter, SessionValues, SessionWrite,
+    ShownSession, SignalFilter,
+};
 
 use row::Columns;
 

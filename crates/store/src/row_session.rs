@@ -7,6 +7,7 @@ use parhelia_core::session::{AttemptRow, CheckpointRow, PhaseRow, Session, Signa
 use crate::error::Result;
 use crate::row::Columns;
 use crate::verbs::{ChildRow, SessionValues};
+use crate::verbs::{InboxRow, ShownSession};
 
 pub(crate) fn session(c: &mut Columns<'_>) -> Result<Session> {
     Ok(Session {
@@ -211,4 +212,22 @@ fn seen(c: &mut Columns<'_>) -> Result<Option<Seen>> {
         resumable: false,
         detail: None,
     }))
+}
+/// A session, its owner's lease and end, and its definition.
+pub(crate) fn shown(c: &mut Columns<'_>) -> Result<ShownSession> {
+    Ok(ShownSession {
+        session: session(c)?,
+        lease_until: c.time_opt()?,
+        owner_ended_at: c.time_opt()?,
+        cascade_hash: c.text_opt()?,
+    })
+}
+
+pub(crate) fn inbox(c: &mut Columns<'_>) -> Result<InboxRow> {
+    Ok(InboxRow {
+        wait: wait(c)?,
+        cascade_id: c.text()?,
+        session_name: c.text_opt()?,
+        task_key: c.text_opt()?,
+    })
 }

@@ -4,6 +4,7 @@ mod containers;
 mod exec;
 mod jobs;
 mod others;
+mod sessions;
 
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ pub(crate) use containers::*;
 pub(crate) use exec::*;
 pub(crate) use jobs::*;
 pub(crate) use others::*;
+pub(crate) use sessions::*;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -173,6 +175,38 @@ A job is named by its id or a unique prefix of it, its container's id, or its na
     )]
     Jobs(Box<JobsArgs>),
 
+    /// List sessions, see what they wait for, end them, go on with them
+    #[command(
+        visible_alias = "session",
+        after_help = "\
+Examples:
+  parhelia sessions                         those that are not over, and those of the last day
+  parhelia sessions show nightly            phases, tasks, and what it waits for
+  parhelia sessions watch nightly           live, until it is over
+  parhelia sessions cancel nightly --wait   end it and everything below it
+A session is named by its id, a unique prefix of it, or its name."
+    )]
+    Sessions(Box<SessionsArgs>),
+
+    /// Fire signals that sessions wait for, and see what became of them
+    #[command(
+        visible_alias = "signal",
+        after_help = "\
+Examples:
+  parhelia signals fire deployed --payload '{\"version\": \"1.2\"}'
+  parhelia signals list --pending           those that nobody has taken yet"
+    )]
+    Signals(SignalsArgs),
+
+    /// Everything that waits for a person, and the answers
+    #[command(after_help = "\
+Examples:
+  parhelia inbox                            what waits, and the command that answers it
+  parhelia inbox --watch
+  parhelia inbox answer wait-01k9 yes
+  parhelia inbox approve wait-01k9 wait-01ka --reason 'looks good'")]
+    Inbox(Box<InboxArgs>),
+
     /// End every orphan, or every dead container, after showing them
     #[command(after_help = "\
 Examples:
@@ -196,10 +230,11 @@ Examples:
     #[command(after_help = "\
 Examples:
   parhelia why c-01k9                 a container, by a unique prefix of its id
+  parhelia why nightly                a session: why it is not done
   parhelia why docker                 a provider
   parhelia why tok-01k9 -o json       a token; tasks and instances have their why too")]
     Why {
-        /// The id of a container, job, task, token, instance or provider, or a unique prefix of it
+        /// The id of a session, wait, container, job, task, token, instance or provider, or a unique prefix of it
         #[arg(value_name = "ID")]
         id: String,
     },

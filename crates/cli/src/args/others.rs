@@ -93,6 +93,10 @@ pub(crate) struct EventsListArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) task: Option<String>,
 
+    /// Only of this session
+    #[arg(short, long, value_name = "ID")]
+    pub(crate) session: Option<String>,
+
     /// Only of this type (repeat, or separate by commas)
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = event_type())]
     pub(crate) types: Vec<EventType>,
@@ -119,6 +123,10 @@ pub(crate) struct EventsTailArgs {
     /// Only of this container
     #[arg(short, long, value_name = "ID")]
     pub(crate) container: Option<String>,
+
+    /// Only of this session
+    #[arg(short, long, value_name = "ID")]
+    pub(crate) session: Option<String>,
 
     /// Only of this type (repeat, or separate by commas)
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = event_type())]

@@ -28,6 +28,7 @@ pub(super) async fn list(ctx: &Context, args: EventsListArgs) -> Result<()> {
     let mut query = vec![("limit", args.limit.to_string()), ("order", "desc".to_owned())];
     query.extend(args.container.map(|id| ("container", id)));
     query.extend(args.task.map(|id| ("task", id)));
+    query.extend(args.session.map(|id| ("session", id)));
     query.extend(types(&args.types));
     query.extend(args.since.map(|since| ("since", since.resolve(now).to_string())));
     query.extend(args.until.map(|until| ("until", until.resolve(now).to_string())));
@@ -62,6 +63,7 @@ pub(super) async fn tail(ctx: &Context, args: EventsTailArgs) -> Result<()> {
     let client = ctx.client()?;
     let mut filter: Vec<(&str, String)> = Vec::new();
     filter.extend(args.container.map(|id| ("container", id)));
+    filter.extend(args.session.map(|id| ("session", id)));
     filter.extend(types(&args.types));
     let mut after = match args.after {
         Some(after) => after,

@@ -6,14 +6,17 @@ mod containers;
 mod doctor;
 mod events;
 mod exec;
+mod inbox;
 mod instances;
 mod jobs;
 mod mcp;
 mod reconciler;
 mod recovery;
 mod server;
+mod sessions;
 pub(crate) mod settings;
 mod shell;
+mod signals;
 mod tokens;
 mod wait;
 mod why;
@@ -33,6 +36,9 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         Command::Containers(args) => containers::run(ctx, *args).await,
         Command::Exec(args) => exec::run(ctx, *args).await,
         Command::Jobs(args) => jobs::run(ctx, *args).await,
+        Command::Sessions(args) => sessions::run(ctx, *args).await,
+        Command::Signals(args) => signals::run(ctx, args).await,
+        Command::Inbox(args) => inbox::run(ctx, *args).await,
         Command::Cleanup(args) => cleanup::run(ctx, args).await,
         Command::Events(args) => match args.command {
             EventsCommand::List(args) => events::list(ctx, args).await,

@@ -18,11 +18,16 @@ pub(crate) fn of_container(events: &[Event]) -> String {
     table.render()
 }
 
+/// Its container, or else its session.
+fn of(event: &Event) -> &str {
+    or_dash(event.container_id.as_deref().or(event.session_id.as_deref()))
+}
+
 /// `events list`
 pub(crate) fn list(events: &[Event], wide: bool) -> String {
     let mut columns = vec![("TIMESTAMP", 24), ("EVENT", 19), ("CONTAINER", 0)];
     if wide {
-        columns.extend([("ID", 0), ("TASK", 0), ("SOURCE", 0), ("OLD", 0), ("NEW", 0)]);
+        columns.extend([("ID", 0), ("TASK", 0), ("SESSION", 0), ("SOURCE", 0), ("OLD", 0), ("NEW", 0)]);
     }
     columns.push(("MESSAGE", 0));
     let mut table = Table::new(&columns);
@@ -30,12 +35,13 @@ pub(crate) fn list(events: &[Event], wide: bool) -> String {
         let mut row = vec![
             cell(time(event.timestamp)),
             styled(event.event_type.short(), severity_style(event.event_type.severity())),
-            cell(or_dash(event.container_id.as_deref())),
+            cell(of(event)),
         ];
         if wide {
             row.extend([
                 cell(event.id.to_string()),
                 cell(or_dash(event.task_id.as_deref())),
+                cell(or_dash(event.session_id.as_deref())),
                 cell(event.source.as_str()),
                 cell(or_dash(event.old_value.as_deref())),
                 cell(or_dash(event.new_value.as_deref())),
@@ -51,7 +57,7 @@ pub(crate) fn list(events: &[Event], wide: bool) -> String {
 pub(crate) fn line(event: &Event) -> String {
     let style = severity_style(event.event_type.severity());
     let kind = painted(&format!("{:<16}", event.event_type.short()), style);
-    let container = clean(or_dash(event.container_id.as_deref()));
+    let container = clean(of(event));
     format!(
         "{}  {kind}  {container:<18}  {}",
         time(event.timestamp),

@@ -7,11 +7,15 @@ pub(crate) mod doctor;
 pub(crate) mod events;
 #[cfg(test)]
 pub(crate) mod fixtures;
+pub(crate) mod inbox;
 pub(crate) mod instances;
 pub(crate) mod jobs;
 pub(crate) mod reconciler;
 pub(crate) mod recovery;
+pub(crate) mod session_tree;
+pub(crate) mod sessions;
 pub(crate) mod settings;
+pub(crate) mod signals;
 pub(crate) mod table;
 pub(crate) mod text;
 pub(crate) mod tokens;

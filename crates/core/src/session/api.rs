@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::{
     AttemptRow, BlockedType, CheckpointRow, PhaseRow, Session, SessionStatus, SignalRow, TaskRow, WaitRow,
 };
-use crate::ids::{SessionId, WaitId};
+use crate::ids::{CheckpointId, ContainerId, SessionId, SignalId, WaitId};
 
 /// `POST /api/v1/sessions`: run this cascade.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -130,7 +131,10 @@ pub struct TaskList {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct CheckpointList {
+    /// In their order.
     pub checkpoints: Vec<CheckpointRow>,
+    /// Give it as `after` for the next page.
+    pub next: Option<CheckpointId>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -189,7 +193,10 @@ pub struct FireSignal {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct SignalList {
+    /// Newest first.
     pub signals: Vec<SignalRow>,
+    /// Give it as `before` for the next page.
+    pub next: Option<SignalId>,
 }
 
 /// Something that waits for a person: a question of a session, or a job whose agent needs somebody.
@@ -204,8 +211,13 @@ pub struct InboxItem {
     pub phase: String,
     pub task: Option<String>,
     pub description: String,
+    pub session_name: Option<String>,
     /// `confirmation`, `choice`, …; how it is to be answered.
     pub question: Value,
+    /// What an answer must be, in words.
+    pub fits: String,
+    /// The command that answers it.
+    pub command: String,
     pub since: Timestamp,
     pub deadline: Option<Timestamp>,
     pub on_timeout: String,
@@ -213,9 +225,31 @@ pub struct InboxItem {
     pub waiting: i64,
 }
 
+/// A job that needs a person: it is answered at its terminal, or by going on with it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct WaitingJob {
+    pub job_id: Uuid,
+    pub container_id: ContainerId,
+    pub name: Option<String>,
+    pub engine: String,
+    /// The session that it works for.
+    pub session_id: Option<SessionId>,
+    pub reason: Option<String>,
+    pub since: Option<Timestamp>,
+    /// Seconds that it has been waiting.
+    pub waiting: i64,
+    /// The command that answers it.
+    pub command: String,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Inbox {
+    /// The one that has waited longest first.
     pub items: Vec<InboxItem>,
+    /// Jobs whose agent needs somebody, and that no session asks about.
+    pub jobs: Vec<WaitingJob>,
+    /// More wait than are listed here.
+    pub more: bool,
     /// Others that are blocked on a signal or a sensor, which no person answers.
     pub blocked_elsewhere: i64,
 }
@@ -228,9 +262,15 @@ pub struct AnswerWaits {
     pub ids: Vec<String>,
     /// `answer`, `approve` or `deny`.
     pub verdict: Verdict,
-    /// With `answer`.
+    /// With `answer`: exactly this value.
     #[serde(default)]
     pub answer: Option<Value>,
+    /// Instead of it: what somebody typed, read as what the question wants (`yes`, an option, `4`, …).
+    #[serde(default)]
+    pub text: Option<String>,
+    /// Instead of it: what somebody picked.
+    #[serde(default)]
+    pub choices: Option<Vec<String>>,
     #[serde(default)]
     pub reason: Option<String>,
 }

@@ -1,7 +1,10 @@
 //! Sessions: durable executions of cascades. This module owns the words and rows; what happens next is decided in
 //! [`plan`], from these rows alone, so that any process may go on after a crash at any point.
 
+pub mod answer;
 pub mod api;
+pub mod explain;
+pub mod outline;
 pub mod plan;
 pub mod tell;
 

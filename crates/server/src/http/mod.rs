@@ -27,8 +27,8 @@ pub use problem::Fault;
 pub use routes::ACCESS;
 
 use self::handlers::{
-    admin, alerts, containers, events, heartbeats, instances, jobs, mcp, reconciler, server, session_wishes,
-    stream, tokens, why,
+    admin, alerts, containers, events, heartbeats, inbox, instances, jobs, mcp, reconciler, server,
+    session_wishes, sessions, signals, stream, tokens, why,
 };
 use self::routes::Routes;
 use crate::metrics::{Metrics, RouteMeter};
@@ -87,6 +87,15 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Operator, routes!(session_wishes::cancel))
         .add(Access::Operator, routes!(session_wishes::resume))
         .add(Access::Operator, routes!(session_wishes::cleanup))
+        .add(Access::Viewer, routes!(sessions::sessions))
+        .add(Access::Viewer, routes!(sessions::session))
+        .add(Access::Viewer, routes!(sessions::tree))
+        .add(Access::Viewer, routes!(sessions::tasks))
+        .add(Access::Viewer, routes!(sessions::checkpoints))
+        .add(Access::Viewer, routes!(signals::signals))
+        .add(Access::Operator, routes!(signals::fire))
+        .add(Access::Viewer, routes!(inbox::inbox))
+        .add(Access::Operator, routes!(inbox::answer))
         .add(Access::Viewer, routes!(events::events))
         .add(Access::Viewer, routes!(stream::stream))
         .add(Access::Viewer, routes!(alerts::alerts))

@@ -17,6 +17,8 @@ const MOST: i64 = 10_000;
 pub struct EventQuery {
     pub container: Option<String>,
     pub task: Option<String>,
+    /// Id, unique prefix or name.
+    pub session: Option<String>,
     /// Any of these; all when empty.
     pub event_types: Vec<EventType>,
     pub since: Option<Timestamp>,
@@ -39,9 +41,14 @@ impl Service {
             }),
             None => None,
         };
+        let session_id = match &query.session {
+            Some(given) => Some(self.session_of_events(given).await?),
+            None => None,
+        };
         let filter = EventFilter {
             container_id,
             task_id: query.task,
+            session_id,
             since: query.since,
             until: query.until,
             after_id: query.after,
@@ -74,6 +81,15 @@ impl Service {
                 () = tokio::time::sleep(left) => {}
                 () = stopped(&mut shutdown) => {}
             }
+        }
+    }
+
+    /// What events call a session. One that has no row can still have events.
+    pub(crate) async fn session_of_events(&self, given: &str) -> Result<String, ServiceError> {
+        match self.resolve_session(given).await {
+            Ok(id) => Ok(id.to_string()),
+            Err(ServiceError::NotFound { .. }) => Ok(given.to_owned()),
+            Err(other) => Err(other),
         }
     }
 

@@ -11,6 +11,7 @@ mod containers;
 mod error;
 mod events;
 mod heartbeats;
+mod inbox;
 mod instances;
 mod job_cleanup;
 mod jobs;
@@ -18,7 +19,9 @@ mod overview;
 mod past;
 mod reconciler;
 mod recovery;
+mod session_views;
 mod sessions;
+mod signals;
 mod validate;
 mod why;
 
@@ -52,7 +55,9 @@ pub use events::EventQuery;
 pub(crate) use job_cleanup::cleaned;
 pub(crate) use jobs::AskedJob;
 pub use jobs::JobQuery;
+pub use session_views::{SessionQuery, TaskQuery};
 pub(crate) use sessions::{heir, started};
+pub use signals::SignalQuery;
 
 /// Who asks. Named in the events of what they did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +112,7 @@ pub struct Service {
     pub(crate) owner_id: String,
     /// Definitions that were read lately.
     cascades: cascades::Cascades,
+    outlines: session_views::Outlines,
 }
 
 impl Service {
@@ -145,6 +151,7 @@ impl Service {
             job_news: Arc::default(),
             owner_id: String::new(),
             cascades: cascades::Cascades::default(),
+            outlines: session_views::Outlines::default(),
         }
     }
 

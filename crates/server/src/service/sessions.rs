@@ -18,6 +18,7 @@ use parhelia_store::{Done, Fence, NewSession, StoreError};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::session_views::no_session;
 use super::{AskedJob, Caller, Intent, Service, ServiceError};
 
 const CANCEL_GRACE_SECONDS: i64 = 10;
@@ -337,7 +338,7 @@ impl Service {
         if let Some(known) = self.cascades.get(hash) {
             return Ok(known);
         }
-        let text = self.store.cascade(hash).await?.ok_or(ServiceError::NotFound {
+        let text = self.store.cascade_by_hash(hash).await?.ok_or(ServiceError::NotFound {
             what: "definition",
             id: hash.to_owned(),
             fix: "its session cannot go on; start it anew",
@@ -418,14 +419,6 @@ impl Service {
             Err(error) => Err(error.into()),
         }
     }
-
-    /// What somebody meant by `given`: an id or a unique prefix of it.
-    pub(crate) async fn resolve_session(&self, given: &str) -> Result<SessionId, ServiceError> {
-        match SessionId::parse(given) {
-            Ok(id) if self.store.session(&id).await?.is_some() => Ok(id),
-            _ => Err(no_session(given)),
-        }
-    }
 }
 
 /// What becomes of a session whose owner is dead: it goes on where that may be.
@@ -450,14 +443,6 @@ pub(crate) fn started(new: &NewSession, by: &str) -> NewEvent {
             "parent": new.parent.as_ref().map(|(id, _)| id),
             "origin": new.origin.as_ref().map(|(id, _)| id),
         }))
-}
-
-pub(super) fn no_session(given: &str) -> ServiceError {
-    ServiceError::NotFound {
-        what: "session",
-        id: given.chars().take(64).collect(),
-        fix: "'parhelia sessions list --all' lists every session; a unique prefix of an id is enough",
-    }
 }
 
 fn definition(request: &StartSession) -> Result<Cascade, ServiceError> {

@@ -162,6 +162,30 @@ fn name(what: &str, value: Option<&str>) -> Result<(), ServiceError> {
     Ok(())
 }
 
+/// A line that people wrote.
+pub(super) fn words(what: &str, value: &str, longest: usize) -> Result<(), ServiceError> {
+    if value.trim().is_empty() || value.len() > longest || value.chars().any(|c| c.is_control()) {
+        let shown: String = value.chars().take(40).filter(|c| !c.is_control()).collect();
+        return Err(ServiceError::invalid(
+            format!("{what} cannot be '{shown}'"),
+            format!("use 1 to {longest} bytes without control characters"),
+        ));
+    }
+    Ok(())
+}
+
+/// A value that is kept in the database.
+pub(super) fn size(what: &str, value: &serde_json::Value, largest: usize) -> Result<(), ServiceError> {
+    let bytes = value.to_string().len();
+    if bytes > largest {
+        return Err(ServiceError::invalid(
+            format!("{what} is {bytes} bytes long as JSON"),
+            format!("use at most {largest}; put it into a file and give the file's name"),
+        ));
+    }
+    Ok(())
+}
+
 fn pairs(
     what: &str,
     map: &BTreeMap<String, String>,

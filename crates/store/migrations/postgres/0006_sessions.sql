@@ -45,6 +45,7 @@ CREATE TABLE sessions (
     owner_epoch             BIGINT NOT NULL DEFAULT 1
 );
 CREATE INDEX idx_sessions_started ON sessions(started_at, session_id);
+CREATE INDEX idx_sessions_name ON sessions(name) WHERE name IS NOT NULL;
 CREATE INDEX idx_sessions_parent ON sessions(parent_session_id);
 CREATE INDEX idx_sessions_open ON sessions(owner_id, session_id) WHERE status NOT IN ('completed', 'error', 'cancelled');
 
@@ -169,3 +170,7 @@ CREATE TABLE checkpoints (
 CREATE INDEX idx_checkpoints_session ON checkpoints(session_id, id);
 
 CREATE INDEX idx_events_session ON events(session_id, id) WHERE session_id IS NOT NULL;
+
+-- The inbox: jobs that need a person, and whether somebody went on with one.
+CREATE INDEX idx_jobs_waiting ON jobs(waiting_since, id) WHERE activity = 'waiting';
+CREATE INDEX idx_jobs_origin ON jobs(origin_id) WHERE origin_id IS NOT NULL;

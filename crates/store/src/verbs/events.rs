@@ -38,6 +38,8 @@ impl Store {
             (EventFilter { container_id: Some(_), .. }, true) => &sql::EVENTS_CONTAINER_NEWEST,
             (EventFilter { task_id: Some(_), .. }, false) => &sql::EVENTS_TASK_OLDEST,
             (EventFilter { task_id: Some(_), .. }, true) => &sql::EVENTS_TASK_NEWEST,
+            (EventFilter { session_id: Some(_), .. }, false) => &sql::EVENTS_SESSION_OLDEST,
+            (EventFilter { session_id: Some(_), .. }, true) => &sql::EVENTS_SESSION_NEWEST,
             (EventFilter { event_type: Some(_), .. }, false) => &sql::EVENTS_TYPE_OLDEST,
             (EventFilter { event_type: Some(_), .. }, true) => &sql::EVENTS_TYPE_NEWEST,
             // A tail is short whatever span it is asked for; without a span there is nothing to narrow by.

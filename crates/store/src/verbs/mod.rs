@@ -13,6 +13,7 @@ mod owners;
 mod providers;
 mod reads;
 mod retention;
+mod session_reads;
 mod sessions;
 mod stops;
 mod tokens;
@@ -29,6 +30,7 @@ use crate::sql;
 use crate::types::Fence;
 
 pub use reads::PatientRow;
+pub use session_reads::{InboxRow, SessionFilter, ShownSession, SignalFilter};
 pub use sessions::{ChildRow, Done, NewSession, SessionValues, SessionWrite};
 
 /// One text of `now` for all the steps of a script.

@@ -152,11 +152,6 @@ impl Store {
         self.query_one(&sql::SESSION_VALUES, params![id], row_session::values).await
     }
 
-    /// The text of a definition.
-    pub async fn cascade(&self, hash: &str) -> Result<Option<String>> {
-        self.query_one(&sql::CASCADE, params![hash], |c| c.text()).await
-    }
-
     /// Those that have begun, in their order.
     pub async fn session_phases(&self, id: &SessionId) -> Result<Vec<PhaseRow>> {
         self.query(&sql::SESSION_PHASES, params![id], row_session::phase).await

@@ -15,6 +15,8 @@ use crate::service::{EventQuery, Service};
 pub(in crate::http) struct EventsAsk {
     container: Option<String>,
     task: Option<String>,
+    /// Its id, a unique prefix of it, or its name.
+    session: Option<String>,
     /// One or several types, with commas between them.
     #[serde(rename = "type")]
     event_type: Option<String>,
@@ -44,6 +46,7 @@ async fn ask_events(service: &Service, ask: EventsAsk, container: Option<String>
     let query = EventQuery {
         container: container.or(ask.container),
         task: ask.task,
+        session: ask.session,
         event_types: words("type", ask.event_type.as_deref())?,
         since: moment("since", ask.since.as_deref())?,
         until: moment("until", ask.until.as_deref())?,

@@ -29,6 +29,7 @@ pub(in crate::http) struct StreamAsk {
     /// An id, or a unique prefix of one.
     container: Option<String>,
     task: Option<String>,
+    /// Its id, a unique prefix of it, or its name.
     session: Option<String>,
     /// The `workspace_id` in an event's details.
     workspace: Option<String>,
@@ -74,6 +75,10 @@ pub(in crate::http) async fn stream(
         }),
         None => None,
     };
+    let session_id = match &ask.session {
+        Some(given) => Some(app.service.session_of_events(given).await?),
+        None => None,
+    };
     let at_least = words("severity", ask.severity.as_deref())?;
     if at_least.len() > 1 {
         return Err(Fault::unprocessable(
@@ -85,7 +90,7 @@ pub(in crate::http) async fn stream(
         types: words("type", ask.event_type.as_deref())?,
         container_id,
         task_id: ask.task,
-        session_id: ask.session,
+        session_id,
         workspace_id: ask.workspace,
         at_least: at_least.first().copied(),
     };

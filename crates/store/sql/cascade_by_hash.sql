@@ -1,4 +1,4 @@
--- One definition.
+-- A definition.
 SELECT definition
 FROM cascades
 WHERE hash = $1

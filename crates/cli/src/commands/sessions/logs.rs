@@ -1,0 +1,152 @@
+//! `parhelia sessions logs`: the output of its tasks, every byte as it came. Which task it is of stands on standard
+//! error, so that the output itself stays as it is.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use parhelia_core::ids::{ContainerId, TaskId};
+use parhelia_core::session::api::{SessionDetail, TaskList, TaskView};
+
+use super::{get, id_of};
+use crate::args::{LogsArgs, SessionLogsArgs};
+use crate::client::Client;
+use crate::commands::containers::logs;
+use crate::context::Context;
+use crate::error::{CliError, Exit, Result};
+use crate::output::text;
+
+/// One attempt that has, or had, output.
+struct Output {
+    name: String,
+    task: TaskId,
+    attempt: i64,
+    container: ContainerId,
+    began: jiff::Timestamp,
+}
+
+pub(super) async fn run(ctx: &Context, args: SessionLogsArgs) -> Result<()> {
+    let client = ctx.client()?;
+    let mut printed: BTreeSet<(TaskId, i64)> = BTreeSet::new();
+    let first = get(&client, &args.id).await?;
+    let id = id_of(&first.view);
+    let mut detail = first;
+    loop {
+        let tasks = tasks_of(&client, &detail, args.task.as_deref()).await?;
+        if let Some(wanted) = &args.task {
+            only_one(&tasks, wanted, &detail)?;
+        }
+        let mut outputs = outputs_of(&tasks, args.attempt);
+        if args.task.is_some() && args.attempt.is_none() && !args.follow {
+            outputs = outputs.pop().into_iter().collect();
+        }
+        outputs.retain(|output| !printed.contains(&(output.task.clone(), output.attempt)));
+        let named = outputs.len() + printed.len() > 1;
+        for output in &outputs {
+            if named {
+                ctx.out.note(&text::clean(&format!("==> {} (attempt {}) <==", output.name, output.attempt)));
+            }
+            let wanted = LogsArgs {
+                id: output.container.to_string(),
+                follow: args.follow,
+                tail: args.tail,
+                tail_bytes: None,
+            };
+            logs::show(ctx, &client, output.container.as_str(), &wanted).await?;
+            printed.insert((output.task.clone(), output.attempt));
+        }
+        let over = detail.view.session.status.is_over()
+            || (args.task.is_some() && tasks.iter().all(|view| view.task.state.is_over()))
+            || (args.attempt.is_some() && args.task.is_some() && !printed.is_empty());
+        if !args.follow || (over && outputs.is_empty()) {
+            break;
+        }
+        if outputs.is_empty() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        detail = get(&client, &id).await?;
+    }
+    if printed.is_empty() {
+        ctx.out.hint("Nothing has run yet that could have written something.");
+    }
+    if !detail.children.is_empty() && args.task.is_none() {
+        let below: Vec<String> = detail.children.iter().map(id_of).collect();
+        ctx.out.hint(&format!("The sessions below it have their own: {}", below.join(", ")));
+    }
+    Ok(())
+}
+
+/// The tasks of every phase, or those that `wanted` may mean.
+async fn tasks_of(client: &Client, detail: &SessionDetail, wanted: Option<&str>) -> Result<Vec<TaskView>> {
+    let id = id_of(&detail.view);
+    let mut found = Vec::new();
+    for phase in &detail.phases {
+        if phase.tasks_left_out == 0 {
+            found.extend(phase.tasks.iter().cloned());
+            continue;
+        }
+        let mut after: Option<i64> = None;
+        loop {
+            let mut query = vec![("phase", phase.name.clone()), ("limit", "1000".to_owned())];
+            query.extend(after.map(|after| ("after", after.to_string())));
+            let page: TaskList = client.get(&format!("/sessions/{id}/tasks"), &query).await?;
+            found.extend(page.tasks);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+    }
+    if let Some(wanted) = wanted {
+        found.retain(|view| is_meant(view, wanted));
+    }
+    Ok(found)
+}
+
+fn name_of(view: &TaskView) -> String {
+    match view.task.phase == view.task.key {
+        true => view.task.key.clone(),
+        false => format!("{}/{}", view.task.phase, view.task.key),
+    }
+}
+
+fn is_meant(view: &TaskView, wanted: &str) -> bool {
+    let task = &view.task;
+    task.key == wanted || task.id.as_str() == wanted || format!("{}/{}", task.phase, task.key) == wanted
+}
+
+fn only_one(tasks: &[TaskView], wanted: &str, detail: &SessionDetail) -> Result<()> {
+    let id = id_of(&detail.view);
+    match tasks {
+        [_] => Ok(()),
+        [] => Err(CliError::new(
+            Exit::NotFound,
+            "not_found",
+            format!("no task '{wanted}' of session {id} has begun"),
+        )
+        .fix(format!("'parhelia sessions show {id}' names its tasks"))),
+        several => {
+            let names: Vec<String> = several.iter().take(5).map(name_of).collect();
+            Err(CliError::usage(format!("'{wanted}' is not unique: it could be {}", names.join(", "))))
+        }
+    }
+}
+
+/// In the order in which they began.
+fn outputs_of(tasks: &[TaskView], attempt: Option<i64>) -> Vec<Output> {
+    let mut outputs: Vec<Output> = tasks
+        .iter()
+        .flat_map(|view| view.attempts.iter().map(move |one| (view, one)))
+        .filter(|(_, one)| attempt.is_none_or(|wanted| wanted == one.attempt))
+        .filter_map(|(view, one)| {
+            Some(Output {
+                name: name_of(view),
+                task: view.task.id.clone(),
+                attempt: one.attempt,
+                container: one.container_id.clone()?,
+                began: one.started_at,
+            })
+        })
+        .collect();
+    outputs.sort_by(|a, b| (a.began, &a.task, a.attempt).cmp(&(b.began, &b.task, b.attempt)));
+    outputs
+}

@@ -1,0 +1,146 @@
+//! `parhelia sessions watch`: on a terminal a screen that redraws itself whenever something happens; in a pipe the
+//! events of one session as they come.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use parhelia_core::api::EventList;
+use parhelia_core::session::SessionStatus;
+use parhelia_core::session::api::SessionTree;
+
+use super::{fetch, get, get_tree, id_of};
+use crate::args::SessionListArgs;
+use crate::client::Client;
+use crate::commands::containers::watch::{INTERVAL, draw, terminal_rows};
+use crate::context::Context;
+use crate::error::{CliError, Exit, Result};
+use crate::output::{self, text};
+
+/// How long the server may hold a question about events that have not happened yet. Ages on the screen move meanwhile.
+const HOLD: Duration = Duration::from_secs(1);
+const LONG_HOLD: Duration = Duration::from_secs(25);
+
+/// Everything that can be over with it is over: what its end means for whoever waited.
+fn verdict(id: &str, status: SessionStatus, error: Option<&str>) -> Result<()> {
+    match status {
+        SessionStatus::Completed => Ok(()),
+        SessionStatus::Cancelled => {
+            Err(CliError::new(Exit::WorkFailed, "work_failed", format!("session {id} was cancelled")))
+        }
+        _ => {
+            let why = error.map_or_else(String::new, |error| format!(": {error}"));
+            Err(CliError::new(Exit::WorkFailed, "work_failed", format!("session {id} failed{why}")).fix(
+                format!("see 'parhelia sessions show {id}'; 'parhelia sessions resume {id}' goes on with it"),
+            ))
+        }
+    }
+}
+
+pub(super) async fn one(ctx: &Context, given: &str) -> Result<()> {
+    let client = ctx.client()?;
+    let detail = get(&client, given).await?;
+    let id = id_of(&detail.view);
+    if ctx.out.is_human() && std::io::stdout().is_terminal() {
+        screen(ctx, &client, &id).await
+    } else {
+        events(ctx, &client, &id).await
+    }
+}
+
+/// Draws its tree until it is over.
+async fn screen(ctx: &Context, client: &Client, id: &str) -> Result<()> {
+    let mut after = last_event(client).await?;
+    let mut first = true;
+    loop {
+        let tree = get_tree(client, id).await?;
+        draw(&frame(ctx, &tree), first)?;
+        first = false;
+        let session = &tree.detail.view.session;
+        if session.status.is_over() {
+            return verdict(id, session.status, session.error_message.as_deref());
+        }
+        // Whatever happens may be of it or of one below it.
+        let query = [
+            ("after", after.to_string()),
+            ("limit", "1".to_owned()),
+            ("wait_seconds", HOLD.as_secs().to_string()),
+        ];
+        let news: EventList = client.get_held("/events", &query, HOLD).await?;
+        if !news.events.is_empty() {
+            // Many come at once: look where they end, and not at each.
+            after = last_event(client).await?;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+async fn last_event(client: &Client) -> Result<i64> {
+    let latest = [("limit", "1".to_owned()), ("order", "desc".to_owned())];
+    Ok(client.get::<EventList>("/events", &latest).await?.last_id)
+}
+
+fn frame(ctx: &Context, tree: &SessionTree) -> Vec<String> {
+    let title = format!("{} UTC; Ctrl-C ends the watching, not the session", text::clock(ctx.now()));
+    let mut lines = vec![text::painted(&title, text::DIM), String::new()];
+    let screen = output::session_tree::screen(tree, ctx.now());
+    let room = terminal_rows().map_or(usize::MAX, |rows| rows.saturating_sub(4).max(2));
+    let total = screen.lines().count();
+    if total > room {
+        lines.extend(screen.lines().take(room - 1).map(str::to_owned));
+        lines.push(text::painted(&format!("… and {} more lines", total + 1 - room), text::DIM));
+    } else {
+        lines.extend(screen.lines().map(str::to_owned));
+    }
+    lines
+}
+
+/// Prints its events, from its first, until it is over.
+async fn events(ctx: &Context, client: &Client, id: &str) -> Result<()> {
+    let mut after = 0_i64;
+    loop {
+        // Asked before the events: what it is over with has been told by then.
+        let status = get(client, id).await?.view.session;
+        let hold = if status.status.is_over() { Duration::ZERO } else { LONG_HOLD };
+        let mut query = vec![
+            ("session", id.to_owned()),
+            ("after", after.to_string()),
+            ("order", "asc".to_owned()),
+            ("limit", "1000".to_owned()),
+        ];
+        query.push(("wait_seconds", hold.as_secs().to_string()));
+        let page: EventList = client.get_held("/events", &query, hold).await?;
+        for event in &page.events {
+            ctx.out.streamed(event, &event.id.to_string(), || output::events::line(event))?;
+        }
+        after = page.events.iter().map(|event| event.id).max().unwrap_or(after).max(after);
+        if page.events.is_empty() && status.status.is_over() {
+            return verdict(id, status.status, status.error_message.as_deref());
+        }
+    }
+}
+
+/// The list, again and again.
+pub(super) async fn all(ctx: &Context) -> Result<()> {
+    let client = ctx.client()?;
+    let live = ctx.out.is_human() && std::io::stdout().is_terminal();
+    let args = SessionListArgs::default();
+    let mut first = true;
+    loop {
+        let (sessions, totals) = fetch(&client, &args).await?;
+        let now = ctx.now();
+        if live {
+            let title = format!("{} UTC, every 2s; Ctrl-C ends", text::clock(now));
+            let mut lines = vec![text::painted(&title, text::DIM), String::new()];
+            let screen = output::sessions::list(&sessions, &totals, now, ctx.out.is_wide());
+            let room = terminal_rows().map_or(usize::MAX, |rows| rows.saturating_sub(3).max(2));
+            lines.extend(screen.lines().take(room).map(str::to_owned));
+            draw(&lines, first)?;
+        } else {
+            for view in &sessions {
+                ctx.out.streamed(view, &id_of(view), || output::sessions::line(view, now))?;
+            }
+        }
+        first = false;
+        tokio::time::sleep(INTERVAL).await;
+    }
+}

@@ -1,0 +1,98 @@
+//! A session and everything below it, as a tree: phases, tasks, and the sessions that phases are.
+
+use std::fmt::Write;
+
+use jiff::Timestamp;
+use parhelia_core::session::api::{PhaseView, SessionTree, TaskView};
+
+use super::sessions::{
+    ended, phase_style, progress, span, status_style, task_style, tasks_worth_showing, what,
+};
+use super::text::{BOLD, DIM, YELLOW_BOLD, clean, painted, shortened};
+
+pub(crate) fn screen(tree: &SessionTree, now: Timestamp) -> String {
+    let mut out = String::new();
+    branch(&mut out, tree, "", now);
+    out
+}
+
+fn branch(out: &mut String, tree: &SessionTree, indent: &str, now: Timestamp) {
+    let detail = &tree.detail;
+    let view = &detail.view;
+    let session = &view.session;
+    let name = session.name.as_deref().map_or_else(String::new, |name| format!(" {}", clean(name)));
+    let until = session.completed_at.unwrap_or(now);
+    let _ = writeln!(
+        out,
+        "{} {}{name} {} {} {}",
+        painted(session.session_id.as_str(), BOLD),
+        clean(&session.cascade_id),
+        painted(session.status.as_str(), status_style(session.status)),
+        progress(&view.progress),
+        painted(&span(session.started_at, until), DIM),
+    );
+    let wide = detail.phases.iter().map(|phase| phase.name.chars().count()).max().unwrap_or(0).min(40);
+    let phases = detail.phases.len();
+    for (at, phase) in detail.phases.iter().enumerate() {
+        let last = at + 1 == phases && detail.waiting.is_empty();
+        let (twig, below) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        let _ = write!(out, "{indent}{twig}");
+        phase_line(out, phase, wide, now);
+        let deeper = format!("{indent}{below}");
+        let child = phase.row.as_ref().and_then(|row| row.child_session_id.as_ref());
+        let child =
+            child.and_then(|id| tree.below.iter().find(|one| one.detail.view.session.session_id == *id));
+        tasks(out, phase, &deeper, child.is_some(), now);
+        if let Some(child) = child {
+            let _ = write!(out, "{deeper}└─ ");
+            branch(out, child, &format!("{deeper}   "), now);
+        }
+    }
+    for (at, why) in detail.waiting.iter().enumerate() {
+        let twig = if at + 1 == detail.waiting.len() { "└─ " } else { "├─ " };
+        let _ = writeln!(out, "{indent}{twig}{}", painted(&clean(why), YELLOW_BOLD));
+    }
+}
+
+fn phase_line(out: &mut String, phase: &PhaseView, wide: usize, now: Timestamp) {
+    let row = phase.row.as_ref();
+    let status = row.map_or("-", |row| row.status.as_str());
+    let time = row.map_or_else(String::new, |row| span(row.started_at, row.completed_at.unwrap_or(now)));
+    let mut line = format!(
+        "{:<wide$}  {:<7}  {}  {:<5}  {}",
+        clean(&shortened(&phase.name, 40)),
+        clean(&phase.kind),
+        painted(&format!("{status:<9}"), phase_style(row.map(|row| row.status))),
+        time,
+        clean(&what(phase)),
+    );
+    line.truncate(line.trim_end().len());
+    let _ = writeln!(out, "{line}");
+}
+
+fn tasks(out: &mut String, phase: &PhaseView, indent: &str, more_below: bool, now: Timestamp) {
+    let shown = tasks_worth_showing(phase);
+    let wide = shown.iter().map(|view| view.task.key.chars().count()).max().unwrap_or(0).min(40);
+    for (at, view) in shown.iter().enumerate() {
+        let last = at + 1 == shown.len() && phase.tasks_left_out == 0 && !more_below;
+        let twig = if last { "└─ " } else { "├─ " };
+        let _ = writeln!(out, "{indent}{twig}{}", task_line(view, wide, now));
+    }
+    if phase.tasks_left_out > 0 {
+        let _ = writeln!(out, "{indent}└─ {}", painted(&format!("… and {} more", phase.tasks_left_out), DIM));
+    }
+}
+
+fn task_line(view: &TaskView, wide: usize, now: Timestamp) -> String {
+    let task = &view.task;
+    let began = task.started_at.or_else(|| view.attempts.first().map(|attempt| attempt.started_at));
+    let time = began.map_or_else(String::new, |at| span(at, task.completed_at.unwrap_or(now)));
+    let mut line = format!(
+        "{:<wide$}  {}  {time:<5}  {}",
+        clean(&shortened(&task.key, 40)),
+        painted(&format!("{:<9}", task.state.as_str()), task_style(task.state)),
+        clean(&ended(view)),
+    );
+    line.truncate(line.trim_end().len());
+    line
+}

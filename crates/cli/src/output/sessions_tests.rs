@@ -1,0 +1,184 @@
+use super::*;
+use crate::output::fixtures::{at, plain};
+use crate::output::session_tree;
+use parhelia_core::session::api::SessionTree;
+use serde_json::json;
+
+/// A release that has built and tested, with a retry, and waits for an approval; its server may be dead.
+fn detail() -> SessionDetail {
+    let mut detail: SessionDetail = serde_json::from_str(r#"{
+        "session_id": "sess-01k9z3q8", "cascade_id": "release", "name": "nightly", "status": "blocked",
+        "current_phase": "approve", "depth": 0, "blocked_type": "approval", "blocked_on": "deploy?",
+        "blocked_description": "deploy?", "blocked_since": "2026-01-21T14:30:00Z",
+        "heartbeat_at": "2026-01-21T14:34:50Z", "heartbeat_lease_seconds": 60, "cancel_requested": false,
+        "cancel_force": false, "resumable": true, "auto_resume": true, "started_at": "2026-01-21T14:25:00Z",
+        "updated_at": "2026-01-21T14:30:00Z", "created_by": "ann", "metadata": {}, "owner_id": "o-1", "owner_epoch": 1,
+        "age": 600, "owner_alive": true,
+        "progress": {"phases": 4, "phases_done": 2, "tasks": 3, "tasks_done": 3, "tasks_running": 0, "tasks_failed": 0},
+        "inputs": {"version": "1.2"}, "outputs": null,
+        "phases": [
+            {"name": "build", "kind": "run", "needs": [], "tasks_left_out": 0, "tasks_by_state": {"completed": 1},
+             "row": {"position": 0, "name": "build", "status": "completed", "started_at": "2026-01-21T14:25:00Z",
+                     "completed_at": "2026-01-21T14:26:00Z", "outputs": {}},
+             "tasks": [{"id": "ta-0001", "session_id": "sess-01k9z3q8", "phase": "build", "position": 0, "key": "build",
+                        "title": "", "state": "completed", "attempt": 1, "retry_count": 0, "crash_count": 0, "exit_code": 0,
+                        "outputs": {}, "attempts": []}]},
+            {"name": "test", "kind": "tasks", "needs": ["build"], "tasks_left_out": 7,
+             "tasks_by_state": {"completed": 9},
+             "row": {"position": 1, "name": "test", "status": "completed", "started_at": "2026-01-21T14:26:00Z",
+                     "completed_at": "2026-01-21T14:30:00Z", "outputs": {}},
+             "tasks": [{"id": "ta-0002", "session_id": "sess-01k9z3q8", "phase": "test", "position": 0, "key": "unit",
+                        "title": "", "state": "completed", "attempt": 2, "retry_count": 1, "crash_count": 0, "exit_code": 0,
+                        "outputs": {}, "started_at": "2026-01-21T14:26:00Z", "completed_at": "2026-01-21T14:27:00Z",
+                        "attempts": []}]},
+            {"name": "approve", "kind": "await", "needs": ["test"], "tasks": [], "tasks_left_out": 0, "tasks_by_state": {},
+             "row": {"position": 2, "name": "approve", "status": "running", "started_at": "2026-01-21T14:30:00Z",
+                     "outputs": {}}},
+            {"name": "deploy", "kind": "run", "needs": ["approve"], "tasks": [], "tasks_left_out": 0, "tasks_by_state": {},
+             "row": null, "description": "ships it"}
+        ],
+        "waits": [
+            {"id": "wait-01k9z3q8", "session_id": "sess-01k9z3q8", "phase": "approve", "wait_type": "approval",
+             "wait_on": "deploy?", "description": "deploy?", "question": {}, "on_timeout": "fail",
+             "since": "2026-01-21T14:30:00Z", "deadline": "2026-01-21T15:30:00Z", "status": "open"}
+        ],
+        "children": [], "last_checkpoint": {"id": "cp-0001", "session_id": "sess-01k9z3q8", "phase": "test",
+                                            "task_id": null, "at": "2026-01-21T14:30:00Z"},
+        "waiting": []
+    }"#)
+    .unwrap();
+    detail.waiting = explain::not_done(&detail, now());
+    detail
+}
+
+fn now() -> Timestamp {
+    at("2026-01-21T14:35:00Z")
+}
+
+#[test]
+fn one_screen_says_how_far_it_is_what_it_waits_for_and_the_command_that_answers() {
+    let screen = show(&detail(), now());
+    assert_eq!(
+        plain(&screen),
+        "\
+Session: sess-01k9z3q8
+  Name:         nightly
+  Cascade:      release
+  Status:       blocked for 5m
+  Phase:        approve
+  Progress:     2 of 4 phases, 3 of 3 tasks
+  Started:      2026-01-21 14:25:00 UTC by ann
+  Owner:        o-1 (alive, heartbeat 10s ago, epoch 1)
+  Checkpoint:   cp-0001 (test, 5m ago)
+  Resumable:    yes, by itself
+  Inputs:       {\"version\":\"1.2\"}
+
+  Phases:
+    build            run     completed   1m     exit 0
+    test             tasks   completed   4m     9/9 tasks
+      unit                   completed   1m     attempt 2, exit 0
+      … and 7 more
+    approve          await   running     5m
+    deploy           run     -           -      ships it
+
+  Not done because:
+    approve: waits for an approval, for 5m: deploy?; in 55m it fails because nobody answered in time
+      parhelia inbox approve wait-01k9z3q8
+"
+    );
+    assert_ne!(plain(&screen), screen, "in colour");
+}
+
+#[test]
+fn each_receipt_of_a_cancel_is_shown_and_answers_stay_visible() {
+    let mut detail = detail();
+    let session = &mut detail.view.session;
+    session.cancel_requested = true;
+    session.cancel_requested_at = Some(at("2026-01-21T14:34:00Z"));
+    session.cancel_requested_by = Some("bob".into());
+    session.cancel_reason = Some("off".into());
+    session.cancel_grace_seconds = Some(10);
+    session.cancel_seen_at = Some(at("2026-01-21T14:34:01Z"));
+    let wait = &mut detail.waits[0];
+    wait.status = WaitStatus::Answered;
+    wait.answer = Some(json!(false));
+    wait.answered_by = Some("ann".into());
+    wait.answer_reason = Some("not on a Friday".into());
+    wait.answered_at = Some(at("2026-01-21T14:33:00Z"));
+    detail.waiting = explain::not_done(&detail, now());
+    let screen = plain(&show(&detail, now()));
+    for part in [
+        "Requested:  2026-01-21 14:34:00 UTC by bob (off)",
+        "Grace:      10s",
+        "Seen:       2026-01-21 14:34:01 UTC",
+        "Gone:       not yet",
+        "approve: an approval: false by ann (not on a Friday), 2m ago",
+        "bob asked to cancel it 1m ago; everything of it was told to end",
+    ] {
+        assert!(screen.contains(part), "{part}\n{screen}");
+    }
+}
+
+#[test]
+fn the_list_says_what_each_waits_for_and_whose_server_is_silent() {
+    let blocked = detail().view;
+    let mut dead = blocked.clone();
+    dead.session.status = SessionStatus::Running;
+    dead.session.current_phase = Some("build".into());
+    dead.owner_alive = false;
+    let mut failed = blocked.clone();
+    failed.session.status = SessionStatus::Error;
+    failed.session.error_message = Some("exit code 1".into());
+    let by_status = [("blocked".to_owned(), 1), ("running".to_owned(), 1), ("error".to_owned(), 1)].into();
+    let sums = SessionTotals { total: 3, by_status, inbox: 1 };
+    let screen = list(&[blocked, dead, failed], &sums, now(), false);
+    assert_eq!(
+        plain(&screen),
+        "\
+SESSION         CASCADE   STATUS      PHASE     PROGRESS          WAITS FOR           AGE     HEARTBEAT
+sess-01k9z3q8   release   blocked     approve   2/4 (3/3 tasks)   approval: deploy?   10m     10s ago
+sess-01k9z3q8   release   running     build     2/4 (3/3 tasks)   -                   10m     10s ago
+sess-01k9z3q8   release   error       approve   2/4 (3/3 tasks)   exit code 1         10m     -
+
+Total: 3 sessions | Running: 1 | Blocked: 1 | Error: 1 | Waiting for a person: 1
+"
+    );
+}
+
+#[test]
+fn a_tree_shows_phases_tasks_and_the_sessions_below() {
+    let mut parent = detail();
+    let mut child = detail();
+    child.view.session.session_id = parhelia_core::ids::SessionId::parse("sess-child").unwrap();
+    child.view.session.name = None;
+    child.view.session.status = SessionStatus::Completed;
+    child.view.session.completed_at = Some(at("2026-01-21T14:26:00Z"));
+    child.phases.truncate(1);
+    child.waiting.clear();
+    parent.phases[3].row = Some(parhelia_core::session::PhaseRow {
+        position: 3,
+        name: "deploy".into(),
+        status: PhaseStatus::Running,
+        started_at: at("2026-01-21T14:34:00Z"),
+        completed_at: None,
+        outputs: json!({}),
+        error: None,
+        child_session_id: Some(child.view.session.session_id.clone()),
+    });
+    let tree = SessionTree { detail: parent, below: vec![SessionTree { detail: child, below: Vec::new() }] };
+    assert_eq!(
+        plain(&session_tree::screen(&tree, now())),
+        "\
+sess-01k9z3q8 release nightly blocked 2/4 (3/3 tasks) 10m
+├─ build    run      completed  1m     exit 0
+├─ test     tasks    completed  4m     9/9 tasks
+│  ├─ unit  completed  1m     attempt 2, exit 0
+│  └─ … and 7 more
+├─ approve  await    running    5m
+├─ deploy   run      running    1m     sess-child
+│  └─ sess-child release completed 2/4 (3/3 tasks) 1m
+│     └─ build  run      completed  1m     exit 0
+└─ approve: waits for an approval, for 5m: deploy?; in 55m it fails because nobody answered in time; parhelia inbox approve wait-01k9z3q8
+"
+    );
+}

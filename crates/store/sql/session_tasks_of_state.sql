@@ -1,0 +1,7 @@
+-- The same, of those alone that are in state $5: served by the index of the level, however long it is.
+SELECT id, session_id, phase, position, key, title, state, attempt, retry_count, crash_count, failure_reason, error,
+       retry_at, exit_code, outputs, started_at, completed_at
+FROM tasks
+WHERE session_id = $1 AND phase = $2 AND state = $5 AND position > $3
+ORDER BY position
+LIMIT $4
