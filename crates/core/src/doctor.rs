@@ -108,6 +108,25 @@ pub fn sync_time(millis: f64) -> Finding {
     }
 }
 
+/// A ClickHouse that shows our sessions: its version or why it gave none, and how long the oldest change waits for it.
+pub fn projection(url: &str, version: Result<String, String>, behind_seconds: f64) -> Finding {
+    let version = match version {
+        Ok(version) => version,
+        Err(why) => {
+            return Finding::error(
+                format!("{url}: {why}"),
+                "check clickhouse.url, user and password; sessions go on, and it catches up when it is back",
+            );
+        }
+    };
+    let found = format!("ClickHouse {version} at {url}");
+    if behind_seconds < 5.0 {
+        return Finding::ok(found);
+    }
+    let found = format!("{found} is {} behind", human_age(behind_seconds));
+    Finding::warning(found, "look for projection_delayed in 'parhelia events', and at the log of ClickHouse")
+}
+
 /// `what` should be for its owner alone.
 pub fn private(what: &str, path: &str, mode: u32, wanted: u32) -> Finding {
     let mode = mode & 0o777;

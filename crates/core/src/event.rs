@@ -87,6 +87,10 @@ word_enum!(
         SignalFired = "signal_fired",
         SignalDelivered = "signal_delivered",
 
+        /// What is shown elsewhere (ClickHouse) is behind, and why.
+        ProjectionDelayed = "projection_delayed",
+        ProjectionRecovered = "projection_recovered",
+
         ServerStarted = "server_started",
         StartupCompleted = "startup_completed",
         ServerStopped = "server_stopped",
@@ -135,6 +139,7 @@ impl EventType {
             | SessionOrphaned
             | TaskRetried
             | WaitTimedOut
+            | ProjectionDelayed
             | AccessRefused => Severity::Warning,
             OrphanDetected | CreateFailed | StopFailed | ContainerUnhealthy | ContainerDead
             | ContainerSilent | BreakerTripped | ReconcileFailed | AlertFailed | JobDead | JobFailed

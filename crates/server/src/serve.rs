@@ -39,6 +39,7 @@ use crate::loops::reconciler::Reconciler;
 use crate::loops::sessions::SessionsLoop;
 use crate::loops::{Context, guests, lease, retention, stopped, vitals};
 use crate::relay::alerts::{self, Posts};
+use crate::relay::clickhouse::{self, ClickHouse};
 use crate::relay::{Hub, MonitorLog};
 use crate::service::{ProviderHandle, Service};
 use crate::startup::{self, Said, StartLog};
@@ -177,9 +178,11 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let mounted = options.config.docker.supervisor != DockerSupervisor::Off && docker.is_some();
     let for_containers = if mounted { Some(container_listener(&home)?) } else { None };
     let posts = alerts::posts(&options.config, &home.secrets());
+    let clickhouse = ClickHouse::new(&options.config.clickhouse, &home.secrets()).map(Arc::new);
+    let shown = clickhouse.clone().map(|clickhouse| (clickhouse, led.instance_id.clone()));
     let company = Company { start: start.clone(), jobs: jobs.clone(), first: false };
     let (handles, lead) =
-        start_loops(&options, &home, &context, &stopping, docker, posts.clone(), company, &mut loops)?;
+        start_loops(&options, &home, &context, &stopping, docker, posts.clone(), shown, company, &mut loops)?;
     let info = ServerInfo {
         version: parhelia_core::VERSION.to_owned(),
         instance_id: led.instance_id.clone(),
@@ -206,7 +209,8 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         stopping.clone(),
     );
     let owner_id = context.fence.owner_id.clone();
-    let service = Arc::new(service.with_posts(posts).with_jobs(jobs).owned_by(owner_id));
+    let service =
+        Arc::new(service.with_posts(posts).with_jobs(jobs).with_clickhouse(clickhouse).owned_by(owner_id));
     if let Some(wakes) = store.wakes() {
         loops.spawn(hear_wakes(service.clone(), wakes, stopping.clone()));
     }
@@ -501,6 +505,7 @@ fn start_loops(
     stopping: &watch::Receiver<bool>,
     docker: Option<DockerProvider>,
     posts: Posts,
+    shown: Option<(Arc<ClickHouse>, String)>,
     company: Company,
     loops: &mut JoinSet<Ended>,
 ) -> Result<(BTreeMap<String, ProviderHandle>, Lead), ServeError> {
@@ -548,7 +553,7 @@ fn start_loops(
     loops.spawn(lease::run(context.clone(), seat.is_none(), stopping.clone()));
     let (lead, held) = watch::channel(seat.is_none().then(|| context.fence.clone()));
     let (tell, fenced) = watch::channel(0);
-    let leading = Leading { context: context.clone(), queues, posts, company, fenced: tell };
+    let leading = Leading { context: context.clone(), queues, posts, shown, company, fenced: tell };
     match seat {
         Some(seat) => {
             let election =
@@ -568,6 +573,8 @@ struct Leading {
     /// The epoch of a lead in which a loop has ended.
     fenced: watch::Sender<i64>,
     posts: Posts,
+    /// Where sessions are shown, and the store's instance.
+    shown: Option<(Arc<ClickHouse>, String)>,
     company: Company,
 }
 
@@ -589,6 +596,9 @@ impl Leading {
         }
         loops.spawn(HealthLoop::new(context.clone()).run(stopping.clone()));
         loops.spawn(alerts::run(context.clone(), self.posts.clone(), stopping.clone()));
+        if let Some((clickhouse, instance)) = self.shown.clone() {
+            loops.spawn(clickhouse::run(context.clone(), clickhouse, instance, stopping.clone()));
+        }
         loops.spawn(retention::run(context, stopping.clone()));
     }
 

@@ -9,7 +9,7 @@ SELECT id, provider, provider_identity, sandbox_id, instance_id, name, worker_id
        memory_percent, memory_used_mb, disk_percent, uptime_seconds, cpu_cores, memory_mb, gpu_type,
        region, cost_accrued_usd, cost_rate_per_hour, cost_source, image, command, labels, keep, spec,
        metadata, updated_at
-FROM containers
+FROM containers LEFT JOIN container_vitals ON container_id = id
 WHERE task_id = $4
   AND COALESCE(id, '') >= $7 AND COALESCE(id, '') < $8
   AND (CAST($1 AS TEXT) IS NULL OR CAST($1 AS TEXT) LIKE '%,' || state || ',%')

@@ -7,7 +7,7 @@ SELECT id, provider, provider_identity, sandbox_id, instance_id, name, worker_id
        memory_percent, memory_used_mb, disk_percent, uptime_seconds, cpu_cores, memory_mb, gpu_type,
        region, cost_accrued_usd, cost_rate_per_hour, cost_source, image, command, labels, keep, spec,
        metadata, updated_at
-FROM containers
+FROM containers LEFT JOIN container_vitals ON container_id = id
 WHERE state IN ('running', 'orphaned', 'unknown')
   AND COALESCE(last_heartbeat_at, started_at, created_at) < $1
 ORDER BY created_at, id

@@ -5,7 +5,7 @@ SELECT id, provider_identity, sandbox_id, task_id, state, created_at, started_at
        stop_seen_at, stopping_at, stop_confirmed_at, stop_attempts, stop_attempted_at, stop_error, create_attempts,
        create_attempted_at, last_heartbeat_at, silent_alerted_at, health_status, keep, region,
        cpu_cores, memory_mb, gpu_type, cost_accrued_usd, cost_rate_per_hour, cost_source
-FROM containers
+FROM containers LEFT JOIN container_vitals ON container_id = id
 WHERE COALESCE(provider, '') = $1
   AND id IN ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
              $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41,

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use common::{World, at, event, owner};
 use parhelia_core::event::EventType;
+use parhelia_core::heartbeat::Sample;
+use parhelia_core::ids::ContainerId;
 use parhelia_store::{EventFilter, Fence, Store, StoreError, postgres, sqlite};
 use rusqlite::Connection;
 
@@ -80,18 +82,23 @@ async fn after_close_everything_is_refused_and_closing_again_is_harmless() {
 async fn an_older_database_is_migrated_with_what_it_holds() {
     const OLD_EVENT: &str = "INSERT INTO events (id, timestamp, event_type, message)
          VALUES (1, '2026-01-21T14:00:00.000Z', 'server_started', 'of old')";
+    const OLD_CONTAINER: &str =
+        "INSERT INTO containers (id, provider, instance_id, created_at, updated_at, last_heartbeat_at, memory_used_mb)
+         VALUES ('c-01k9z3q8xw4f7m2a', 'process', 'i', '2026-01-21T14:00:00.000Z', '2026-01-21T14:00:00.000Z',
+                 '2026-01-21T14:00:00.000Z', 512)";
     let dir = Dir::new();
     let old = Connection::open(dir.db()).unwrap();
     old.execute_batch(sqlite::MIGRATIONS[0].1).unwrap();
     old.pragma_update(None, "user_version", 1).unwrap();
     old.pragma_update(None, "application_id", sqlite::APPLICATION_ID).unwrap();
     old.execute_batch(OLD_EVENT).unwrap();
+    old.execute_batch(OLD_CONTAINER).unwrap();
     drop(old);
     let server = common::postgres::Server::shared();
     let url = server.database();
     let name = url.rsplit('/').next().unwrap();
     let mark = "INSERT INTO parhelia_schema VALUES (1); SELECT nextval('event_ids')";
-    server.sql(name, &format!("{}; {mark}; {OLD_EVENT}", postgres::MIGRATIONS[0].1));
+    server.sql(name, &format!("{}; {mark}; {OLD_EVENT}; {OLD_CONTAINER}", postgres::MIGRATIONS[0].1));
     for store in [Store::open_sqlite(&dir.db()).unwrap(), Store::open(&url).await.unwrap()] {
         let fence = Fence::of_owner("o-1");
         store.register_owner(&owner("o-1")).await.unwrap();
@@ -100,6 +107,10 @@ async fn an_older_database_is_migrated_with_what_it_holds() {
         let writers: Vec<_> = all.iter().map(|e| (e.id, e.owner_id.as_deref())).collect();
         assert_eq!(writers, [(1, None), (2, Some("o-1"))]);
         assert_eq!(all[0].message.as_deref(), Some("of old"));
+        let kept =
+            store.container(&ContainerId::parse("c-01k9z3q8xw4f7m2a").unwrap()).await.unwrap().unwrap();
+        assert_eq!((kept.last_heartbeat_at, kept.memory_used_mb), (Some(at(0)), Some(512)));
+        assert_eq!(store.heartbeats(&[Sample::bare(kept.id)], at(1)).await.unwrap(), [true]);
         store.close().await.unwrap();
     }
 }

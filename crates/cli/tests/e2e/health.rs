@@ -95,8 +95,13 @@ fn our_own_outage_ages_nobody() {
     let sandbox = frozen(&home, &id);
     server.kill();
     // As if the server had been away for days: by the wall clock everybody is long dead and silent.
-    let aged = "UPDATE containers SET last_heartbeat_at = ?1, started_at = ?1, create_attempted_at = ?1";
-    home.sqlite().execute(aged, [stored_moment(-400_000)]).unwrap();
+    let long_ago = stored_moment(-400_000);
+    for aged in [
+        "UPDATE containers SET started_at = ?1, create_attempted_at = ?1",
+        "UPDATE container_vitals SET last_heartbeat_at = ?1",
+    ] {
+        home.sqlite().execute(aged, [&long_ago]).unwrap();
+    }
     let _server = home.up(&[]);
     let first = home.seen(&id);
     assert_eq!(first["health"], "healthy", "a restart is no news about anybody");

@@ -14,6 +14,8 @@ mod at;
 mod attach;
 mod bench;
 mod cleanup_jobs;
+mod clickhouse;
+mod clickhouse_front;
 mod clock;
 mod cost;
 mod disk;

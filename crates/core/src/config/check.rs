@@ -59,6 +59,22 @@ pub(super) fn first_misfit(config: &Config) -> Option<Misfit> {
     {
         return Some(misfit("otlp.endpoint", format!("'{endpoint}'"), "http://host:4318 or https://host"));
     }
+    let c = &config.clickhouse;
+    if let Some(url) = &c.url {
+        let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+        if rest.is_none_or(|rest| {
+            rest.is_empty() || rest.starts_with('/') || rest.contains(['@', '?', '#', ' '])
+        }) {
+            // It may hold a password, where none belongs.
+            let allowed = "http://host:8123 or https://host:8443; user and password have keys of their own";
+            return Some(misfit("clickhouse.url", "(hidden)", allowed));
+        }
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if c.database.is_empty() || !c.database.chars().all(plain) {
+        let allowed = "the name of a database: letters, digits and '_'";
+        return Some(misfit("clickhouse.database", format!("'{}'", c.database), allowed));
+    }
     if s.tls_cert.is_some() != s.tls_key.is_some() {
         let (missing, other) = if s.tls_cert.is_none() { ("tls_cert", "key") } else { ("tls_key", "cert") };
         let key = if missing == "tls_cert" { "server.tls_cert" } else { "server.tls_key" };

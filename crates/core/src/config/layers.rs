@@ -284,7 +284,7 @@ const MESSAGE_LINES: usize = 12;
 /// A mistake is shown with its line, and that line may hold a password: in an address, or in what was left of one.
 fn syntax(path: &str, message: &str) -> ConfigError {
     let hidden = |line: &str| {
-        let secret = ["://", "@", "url"].iter().filter_map(|sign| line.find(sign)).min();
+        let secret = ["://", "@", "url", "password"].iter().filter_map(|sign| line.find(sign)).min();
         let (number, quoted) = line.split_once(" | ").unwrap_or(("", ""));
         match secret {
             None => line.to_owned(),

@@ -34,6 +34,7 @@ pub struct Config {
     pub monitor_log: MonitorLog,
     /// Webhooks, and the events that each is told of.
     pub alerts: Vec<Alert>,
+    pub clickhouse: Clickhouse,
     pub log: Log,
     pub otlp: Otlp,
     /// A provider for tests: the file that holds its world.
@@ -324,6 +325,65 @@ pub struct Otlp {
     pub headers_file: Option<String>,
 }
 
+/// Where the state of sessions is shown besides our own store (`docs/clickhouse.md`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Clickhouse {
+    /// The HTTP interface of a server, as `http://host:8123`. Without it nothing is sent anywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    pub user: String,
+    #[serde(skip_serializing)]
+    pub password: Option<Password>,
+    pub database: String,
+    /// The most rows of one INSERT, and the most events that are gathered for it.
+    pub batch_rows: u64,
+    /// Two batches are never closer than this; one that nobody preceded goes at once.
+    pub flush_interval_ms: u64,
+    /// How often the rows of running and blocked sessions are sent again with their heartbeat.
+    pub heartbeat_seconds: u64,
+    /// What one request may take.
+    pub timeout_seconds: u64,
+}
+
+impl Default for Clickhouse {
+    fn default() -> Self {
+        Self {
+            url: None,
+            user: "default".to_owned(),
+            password: None,
+            database: "default".to_owned(),
+            batch_rows: 10_000,
+            flush_interval_ms: 1000,
+            heartbeat_seconds: 20,
+            timeout_seconds: 30,
+        }
+    }
+}
+
+/// A password, or `secret:NAME`: the name of the secret that holds it. Never shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Password(String);
+
+impl Password {
+    /// The whole of it, for whoever logs in with it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// The name of the secret that holds it.
+    pub fn secret(&self) -> Option<&str> {
+        self.0.strip_prefix("secret:")
+    }
+}
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Password(hidden)")
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retention {
@@ -421,6 +481,24 @@ mod tests {
             let error = Config::parse(&format!("[server]\ndatabase_url = {bad}\n")).unwrap_err().to_string();
             assert!(error.contains("database_url") && !error.contains("s3cret"), "{error}");
         }
+    }
+
+    #[test]
+    fn clickhouse_has_an_address_without_credentials_and_a_password_that_is_never_shown() {
+        let of = |text: &str| Config::parse(&format!("[clickhouse]\n{text}\n"));
+        let good = of("url = 'https://ch:8443/'\npassword = 's3cret'\ndatabase = 'fleet_1'").unwrap();
+        assert!(!format!("{good:?}").contains("s3cret"));
+        assert!(!serde_json::to_string(&good).unwrap().contains("s3cret"));
+        assert_eq!(of("password = 'secret:CH'").unwrap().clickhouse.password.unwrap().secret(), Some("CH"));
+        for wrong in
+            ["url = 'ch:8123'", "url = 'http://ann:s3cret@ch:8123'", "url = 'http://ch:8123?user=ann'"]
+        {
+            let error = of(wrong).unwrap_err().to_string();
+            assert!(error.contains("clickhouse.url") && !error.contains("s3cret"), "{error}");
+        }
+        assert!(of("database = 'a b'").unwrap_err().to_string().contains("clickhouse.database"));
+        assert!(of("password = 's3cret\npassword = 1").unwrap_err().to_string().find("s3cret").is_none());
+        assert!(of("heartbeat_seconds = 31").is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod api;
 pub mod explain;
 pub mod outline;
 pub mod plan;
+pub mod projection;
 pub mod tell;
 
 use std::fmt;

@@ -792,7 +792,7 @@ impl Planner<'_> {
             Outcome::Done(exit_code) => {
                 if let Some(verify) = &care.verify {
                     match open.verify.as_ref().map(outcome) {
-                        None => return self.verify(state, place, phase, open, verify, care),
+                        None => return self.verify(state, place, open, verify, care),
                         Some(Outcome::Alive) => return Look::Alive,
                         Some(Outcome::Done(_)) => {}
                         Some(Outcome::NeedsPerson(code, message) | Outcome::Failed(code, _, message)) => {
@@ -892,14 +892,12 @@ impl Planner<'_> {
         &mut self,
         state: &State,
         place: usize,
-        phase: &Phase,
         open: &OpenTask,
         verify: &Command,
         care: &Care,
     ) -> Look {
-        let made = self
-            .command_of(state, verify)
-            .and_then(|command| self.with_care(state, phase, &open.task.key, care, command, None));
+        let made =
+            self.command_of(state, verify).and_then(|command| self.with_care(state, care, command, None));
         match made {
             Ok(run) => {
                 self.steps.push(Step::StartVerify {
@@ -1031,14 +1029,12 @@ impl Planner<'_> {
                 (command, Some(agent.engine.clone()))
             }
         };
-        self.with_care(state, phase, key, care, command, engine)
+        self.with_care(state, care, command, engine)
     }
 
     fn with_care(
         &self,
         state: &State,
-        phase: &Phase,
-        key: &str,
         care: &Care,
         command: Vec<String>,
         engine: Option<String>,
@@ -1047,9 +1043,6 @@ impl Planner<'_> {
         for (name, wanted) in &care.env {
             env.insert(name.clone(), template::text(wanted, &state.scope)?);
         }
-        env.insert("PARHELIA_SESSION_ID".to_owned(), state.session.session_id.to_string());
-        env.insert("PARHELIA_PHASE".to_owned(), phase.name.clone());
-        env.insert("PARHELIA_TASK".to_owned(), key.to_owned());
         let workdir = match &care.workdir {
             Some(wanted) => Some(template::text(wanted, &state.scope)?),
             None => self.surroundings.workdir.clone(),
@@ -1307,9 +1300,9 @@ impl Planner<'_> {
                 }
                 let Some(level) = facts.levels.get(&place) else { return false };
                 if let Some(task) = level.ready.first() {
-                    let made = self.command_of(state, run).and_then(|command| {
-                        self.with_care(state, phase, &task.key, &phase.care, command, None)
-                    });
+                    let made = self
+                        .command_of(state, run)
+                        .and_then(|command| self.with_care(state, &phase.care, command, None));
                     match made {
                         Ok(mut run) => {
                             run.timeout_seconds = None;

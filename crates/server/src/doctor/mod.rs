@@ -21,6 +21,7 @@ use parhelia_providers::docker::{DockerConfig, DockerProvider, Supervisor};
 use parhelia_providers::process::jobdir::PROTOCOL;
 use parhelia_store::sqlite::examine;
 
+use crate::relay::clickhouse::ClickHouse;
 use crate::service::Service;
 
 /// What any one probe may take. Whatever has not answered by then does not work.
@@ -43,6 +44,12 @@ pub async fn run(probes: Vec<Probe<'_>>, clock: &dyn Clock) -> Vec<Check> {
         finding.check(area, took_ms)
     });
     futures::future::join_all(asking).await
+}
+
+async fn probe_clickhouse(clickhouse: &ClickHouse, behind_seconds: f64) -> Finding {
+    let version = clickhouse.ask_anywhere("SELECT version()").await;
+    let version = version.map(|text| text.trim().to_owned()).map_err(|trouble| trouble.to_string());
+    doctor::projection(clickhouse.url(), version, behind_seconds)
 }
 
 /// A probe that waits for the disk has a thread of its own, which may hang without holding anybody up.
@@ -74,6 +81,10 @@ impl Service {
         if let Some(path) = self.config.server.tls_cert.clone() {
             let now = self.clock.now();
             probes.push(probe("certificate", blocking(move || tls::expiry(&path, now))));
+        }
+        if let Some(clickhouse) = &self.clickhouse {
+            let behind = self.metrics.clickhouse.lag_seconds(self.clock.now());
+            probes.push(probe("clickhouse", probe_clickhouse(clickhouse, behind).boxed()));
         }
         probes.push(probe("tokens", self.probe_tokens().boxed()));
         probes.push(probe(

@@ -2,6 +2,7 @@
 //! that were made beforehand; what the store and the kernel know is read when somebody scrapes (`scrape`). It
 //! decides nothing, except whether a loop is stuck (`loops`), for `/livez`.
 
+mod clickhouse;
 mod doors;
 mod fleet;
 mod loops;
@@ -18,6 +19,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
+pub use clickhouse::Projected;
 pub use doors::{DoorMeter, Doors, RouteMeter, measure};
 pub use loops::{LoopMeter, Loops};
 pub(crate) use scrape::{CONTENT_TYPE, scrape};
@@ -44,6 +46,7 @@ pub struct Metrics {
     pub(crate) doors: Doors,
     pub(crate) heartbeats: Heartbeats,
     pub history: History,
+    pub(crate) clickhouse: Projected,
     fleet: Fleet,
     server: Server,
     /// One reader of the store at a time, and not again at once.
@@ -233,6 +236,7 @@ impl Default for Metrics {
             doors: Doors::new(&mut names),
             heartbeats: Heartbeats::new(&mut names),
             history: History::new(&mut names),
+            clickhouse: Projected::new(&mut names),
             fleet: Fleet::new(&mut names),
             server: Server::new(&mut names),
             reading: tokio::sync::Mutex::default(),

@@ -37,6 +37,7 @@ pub(crate) async fn scrape(app: &App) -> String {
             reading.good_until = Some(began + LEAST_AGE.max(took * REST));
         }
         metrics.server.look(app);
+        metrics.clickhouse.look(clock.now());
     }
     let mut text = String::with_capacity(32 << 10);
     if let Err(error) = prometheus_client::encoding::text::encode(&mut text, &metrics.registry) {

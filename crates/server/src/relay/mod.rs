@@ -6,6 +6,7 @@
 //! to itself.
 
 pub mod alerts;
+pub mod clickhouse;
 mod hub;
 mod monitor_log;
 mod sse;

@@ -46,6 +46,7 @@ use crate::loops::health::Observer;
 use crate::loops::jobs::JobNews;
 use crate::metrics::Metrics;
 use crate::relay::alerts::Posts;
+use crate::relay::clickhouse::ClickHouse;
 
 pub use access::{Refusal, denied, hash, may_touch, secret_hash};
 pub(crate) use containers::Intent;
@@ -106,6 +107,7 @@ pub struct Service {
     guests: access::Guests,
     /// Every configured alert, and the means to try it.
     posts: Posts,
+    pub(crate) clickhouse: Option<Arc<ClickHouse>>,
     /// What makes the jobs loops look, and how far the recovery is.
     pub(crate) job_news: Arc<JobNews>,
     /// This server, as the owner of sessions.
@@ -148,6 +150,7 @@ impl Service {
             last_stranger_poke: AtomicI64::new(i64::MIN / 2),
             guests: access::Guests::default(),
             posts: Posts::new(),
+            clickhouse: None,
             job_news: Arc::default(),
             owner_id: String::new(),
             cascades: cascades::Cascades::default(),
@@ -157,6 +160,10 @@ impl Service {
 
     pub fn with_posts(self, posts: Posts) -> Self {
         Self { posts, ..self }
+    }
+
+    pub fn with_clickhouse(self, clickhouse: Option<Arc<ClickHouse>>) -> Self {
+        Self { clickhouse, ..self }
     }
 
     pub fn with_jobs(self, job_news: Arc<JobNews>) -> Self {

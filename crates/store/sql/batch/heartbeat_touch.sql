@@ -16,9 +16,10 @@ WITH beats AS (
     FROM beats
     GROUP BY id
 ), locked AS (
-    SELECT id FROM containers WHERE id = ANY ($1::TEXT[]) ORDER BY id FOR NO KEY UPDATE
+    SELECT container_id AS id FROM container_vitals WHERE container_id = ANY ($1::TEXT[])
+    ORDER BY container_id FOR NO KEY UPDATE
 ), touched AS (
-    UPDATE containers c
+    UPDATE container_vitals c
     SET last_heartbeat_at = latest.at,
         cpu_percent = COALESCE(latest.cpu, c.cpu_percent),
         memory_percent = COALESCE(latest.memory, c.memory_percent),
@@ -26,8 +27,8 @@ WITH beats AS (
         disk_percent = COALESCE(latest.disk, c.disk_percent),
         uptime_seconds = COALESCE(latest.uptime, c.uptime_seconds)
     FROM locked JOIN latest ON latest.id = locked.id
-    WHERE c.id = locked.id
-    RETURNING c.id
+    WHERE c.container_id = locked.id
+    RETURNING c.container_id AS id
 )
 SELECT beats.ord
 FROM beats JOIN touched ON touched.id = beats.id

@@ -17,6 +17,7 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0004_deliveries", include_str!("../../migrations/postgres/0004_deliveries.sql")),
     ("0005_jobs", include_str!("../../migrations/postgres/0005_jobs.sql")),
     ("0006_sessions", include_str!("../../migrations/postgres/0006_sessions.sql")),
+    ("0007_vitals", include_str!("../../migrations/postgres/0007_vitals.sql")),
 ];
 
 /// `PHLA` and what follows: the first half of our advisory locks. The second is the schema, so that two

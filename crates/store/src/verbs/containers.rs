@@ -203,6 +203,7 @@ pub(super) fn insert_container(
             now,
         ],
     );
+    script.one(&sql::VITALS_INSERT, params![&new.id]);
     if let Some(job) = new.job {
         script.insert_job(&new.id, job, new.created_at);
     }

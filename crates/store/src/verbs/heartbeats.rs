@@ -1,5 +1,5 @@
-//! Heartbeat intake. It stores samples and touches `last_heartbeat_at` and the usage columns, and never any
-//! other column: a late heartbeat cannot revive, move or un-cancel anything. A sample of a terminated
+//! Heartbeat intake. It stores samples and touches the container's vitals (when it was last heard, its usage), and
+//! never any other column: a late heartbeat cannot revive, move or un-cancel anything. A sample of a terminated
 //! container is kept as evidence; what it means is the reconciler's to decide.
 
 use std::sync::Arc;

@@ -10,6 +10,7 @@ mod heartbeats;
 mod instances;
 mod jobs;
 mod owners;
+mod projection;
 mod providers;
 mod reads;
 mod retention;

@@ -452,7 +452,17 @@ async fn intent(
         task_title: Some(task.title.clone()),
         ..request
     };
-    service.prepare(request, Some(asked), Some(&session.session_id), &caller)
+    let mut intent = service.prepare(request, Some(asked), Some(&session.session_id), &caller)?;
+    if let Some(spec) = &mut intent.container.spec {
+        let marks = [
+            ("PARHELIA_SESSION_ID", session.session_id.to_string()),
+            ("PARHELIA_PHASE", task.phase.clone()),
+            ("PARHELIA_TASK", task.key.clone()),
+            ("PARHELIA_ATTEMPT", (task.attempt + 1).to_string()),
+        ];
+        spec.env.extend(marks.map(|(name, value)| (name.to_owned(), value)));
+    }
+    Ok(intent)
 }
 
 /// An agent goes on with the answer that it asked for.

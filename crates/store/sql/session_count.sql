@@ -1,0 +1,3 @@
+-- How many sessions there are.
+SELECT COUNT(*)
+FROM sessions
