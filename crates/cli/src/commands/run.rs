@@ -298,51 +298,54 @@ fn frame(ctx: &Context, tree: &SessionTree) -> Vec<String> {
 
 /// Everything that has happened so far, each with a key under which it is told once.
 fn changes(tree: &SessionTree, indent: &str, lines: &mut Vec<(String, String)>) {
-    let id = tree.detail.view.session.session_id.as_str();
-    let mut say = |key: String, line: String| {
-        lines.push((format!("{id} {key}"), format!("{indent}{}", text::clean(&line))))
-    };
+    let session = &tree.detail.view.session;
+    let id = session.session_id.as_str();
+    let said = |key: String, line: String| (format!("{id} {key}"), format!("{indent}{}", text::clean(&line)));
     for phase in &tree.detail.phases {
         let Some(row) = &phase.row else { continue };
         let name = &phase.name;
-        let running = (format!("{name} begins"), format!("phase {name} begins"));
         if row.status != PhaseStatus::Skipped && phase.kind != "set" {
-            say(running.0, running.1);
+            lines.push(said(format!("{name} begins"), format!("phase {name} begins")));
         }
         let told = phase.tasks.len() as i64 + phase.tasks_left_out <= TASKS_TOLD;
-        for view in phase.tasks.iter().filter(|_| phase.kind == "tasks") {
-            let task = &view.task;
+        for task in phase.tasks.iter().filter(|_| phase.kind == "tasks").map(|view| &view.task) {
             let key = format!("{name}/{} {} {}", task.key, task.attempt, task.state);
-            match task.state {
+            let line = match task.state {
                 TaskStatus::Failed => {
                     let why = task.error.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-                    say(key, format!("task {name}/{} failed{why}", task.key));
+                    format!("task {name}/{} failed{why}", task.key)
                 }
-                TaskStatus::Completed if told => say(key, format!("task {name}/{} completed", task.key)),
+                TaskStatus::Completed if told => format!("task {name}/{} completed", task.key),
                 TaskStatus::Running if told && task.attempt > 1 => {
-                    say(key, format!("task {name}/{}: attempt {}", task.key, task.attempt));
+                    format!("task {name}/{}: attempt {}", task.key, task.attempt)
                 }
-                _ => {}
-            }
+                _ => continue,
+            };
+            lines.push(said(key, line));
+        }
+        let child = row.child_session_id.as_ref();
+        let child =
+            child.and_then(|id| tree.below.iter().find(|one| one.detail.view.session.session_id == *id));
+        if let Some(child) = child {
+            changes(child, &format!("{indent}  "), lines);
         }
         if row.status.is_over() {
             let why = row.error.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
             let time =
                 row.completed_at.map(|at| format!(" after {}", output::sessions::span(row.started_at, at)));
             let time = time.filter(|_| row.status != PhaseStatus::Skipped).unwrap_or_default();
-            say(format!("{name} {}", row.status), format!("phase {name} {}{time}{why}", row.status));
+            lines.push(said(
+                format!("{name} {}", row.status),
+                format!("phase {name} {}{time}{why}", row.status),
+            ));
         }
     }
     for wait in tree.detail.waits.iter().filter(|wait| wait.status == WaitStatus::Open) {
         let how = explain::command(wait).map(|how| format!("; {how}")).unwrap_or_default();
-        say(wait.id.to_string(), format!("waits for {}: {}{how}", wait.wait_type, wait.description));
+        let line = format!("waits for {}: {}{how}", explain::awaited(wait), wait.description);
+        lines.push(said(wait.id.to_string(), line));
     }
-    for below in &tree.below {
-        changes(below, &format!("{indent}  "), lines);
-    }
-    let session = &tree.detail.view.session;
     if session.status.is_over() || session.status == SessionStatus::Orphaned {
-        let status = session.status;
-        lines.push((format!("{id} {status}"), format!("{indent}session {id} {status}")));
+        lines.push(said(session.status.to_string(), format!("session {id} {}", session.status)));
     }
 }
