@@ -39,7 +39,7 @@ fn every_mistake_has_its_file_line_and_column() {
     let phases = |text: &str| format!("cascade_id: c\nphases:\n{text}");
     let cases: Vec<(String, Vec<&str>)> = vec![
         (String::new(), vec!["c.yaml:1:1: there is nothing in it"]),
-        ("cascade_id: c\nphases: [\n".to_owned(), vec!["c.yaml:3:1: this is not YAML"]),
+        ("cascade_id: c\nphases: [\n".to_owned(), vec!["c.yaml:2:9: this is not YAML: unclosed bracket"]),
         (
             "phases: []\n".to_owned(),
             vec!["c.yaml:1:1: a cascade needs 'cascade_id'", "c.yaml:1:9: a cascade needs at least one"],
@@ -98,7 +98,7 @@ fn every_mistake_has_its_file_line_and_column() {
         ),
         (
             phases("  - {name: a, await: {hitl: {kind: text, question: q, pattern: '['}}}\n"),
-            vec!["c.yaml:3:66: '[' is not a regular expression"],
+            vec!["c.yaml:3:64: '[' is not a regular expression"],
         ),
         (
             phases("  - {name: a, cascade: nowhere.yaml}\n"),

@@ -166,9 +166,9 @@ fn at_a_terminal_there_is_a_tree_and_ctrl_c_asks() {
     tmux.shows("code 130");
     let session = the_session(&home, "running");
     let id = text(&session, "session_id");
-    assert!(alive_with(&mark) > 0);
+    assert!(alive_with(&format!("{mark}=1")) > 0);
     home.ok(&["sessions", "cancel", id, "--force", "--wait"]);
-    assert_eq!(alive_with(&mark), 0);
+    assert_eq!(alive_with(&format!("{mark}=1")), 0);
 
     // c ends it, and stays until everything is gone.
     tmux.types(&format!("clear; parhelia run {long}; echo code $?"));
@@ -179,7 +179,7 @@ fn at_a_terminal_there_is_a_tree_and_ctrl_c_asks() {
     tmux.shows("[c]ancel it, [d]etach");
     tmux.types("c");
     tmux.shows("code 130");
-    assert_eq!(alive_with(&mark), 0);
+    assert_eq!(alive_with(&format!("{mark}=1")), 0);
 
     // What it waits for, and the command that answers it.
     let gate = put(&home, "gate.yaml", APPROVAL);
