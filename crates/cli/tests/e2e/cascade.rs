@@ -102,7 +102,7 @@ fn every_mistake_has_its_file_line_and_column() {
         ),
         (
             phases("  - {name: a, cascade: nowhere.yaml}\n"),
-            vec!["c.yaml:3:26: cannot read 'nowhere.yaml': No such file"],
+            vec!["c.yaml:3:24: cannot read 'nowhere.yaml': No such file"],
         ),
     ];
     for (text, expected) in cases {
