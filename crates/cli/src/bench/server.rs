@@ -94,7 +94,7 @@ impl Child {
         Err("the server was not ready in time".into())
     }
 
-    fn client(&self) -> Result<reqwest::Client, String> {
+    pub(super) fn client(&self) -> Result<reqwest::Client, String> {
         reqwest::Client::builder()
             .unix_socket(self.home.join("parhelia.sock"))
             .build()
@@ -129,8 +129,15 @@ impl Child {
 
     /// Its directory under `/proc`. The process is our own child and alive: nothing is stored or compared.
     #[allow(clippy::disallowed_methods, reason = "a live child of ours, named to the kernel only")]
-    fn proc_name(&self) -> String {
+    pub(super) fn proc_name(&self) -> String {
         self.process.id().map_or_else(|| "self".to_owned(), |n| n.to_string())
+    }
+
+    /// What it has caused to be written to disks.
+    pub(super) fn written_bytes(&self) -> f64 {
+        let io = std::fs::read_to_string(format!("/proc/{}/io", self.proc_name())).unwrap_or_default();
+        let bytes = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok());
+        bytes.unwrap_or(0.0)
     }
 
     fn cpu_seconds(&self) -> f64 {
