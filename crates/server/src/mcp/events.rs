@@ -28,14 +28,7 @@ pub(super) struct Arguments {
 
 impl Default for Arguments {
     fn default() -> Self {
-        Self {
-            container_id: None,
-            task_id: None,
-            session_id: None,
-            event_type: None,
-            since_minutes: 60,
-            limit: 50,
-        }
+        Self { container_id: None, task_id: None, event_type: None, since_minutes: 60, limit: 50 }
     }
 }
 
