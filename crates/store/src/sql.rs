@@ -246,6 +246,7 @@ statements! {
     OLDEST_RUNNING = "oldest_running",
     OWNER_END = "owner_end",
     OWNER_EPOCH = "owner_epoch",
+    OWNER_LEASES = "owner_leases",
     OWNER_REGISTER = "owner_register",
     OWNER_RENEW = "owner_renew",
     OWNERS = "owners",
