@@ -359,7 +359,7 @@ fn sessions_inbox_and_signals_say_what_the_command_line_says() {
     let yaml = "cascade_id: ask\ninputs:\n  who: {}\nphases:\n\
                 - name: ask\n  await:\n    hitl: {kind: choice, question: 'Which, {{ inputs.who }}?', options: [a, b]}\n\
                 - name: hear\n  await: {signal: go}\n\
-                - name: end\n  set: {said: '{{ phases.ask.answer }}'}\n";
+                - name: end\n  set: {said: '{{ outputs.ask.answer }}'}\n";
     for (round, mut agent) in
         [Agent::stdio(&home, &[], "auto"), Agent::http(&address, &operator, "legacy")].into_iter().enumerate()
     {

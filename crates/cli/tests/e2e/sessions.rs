@@ -57,7 +57,7 @@ fn a_session_is_found_by_its_id_a_prefix_and_its_name_and_shows_what_it_did() {
             {"name": "skipped", "run": "exit 3", "when": "false"},
             {"name": "sum", "set": {"all": "{{ inputs.version }}!"}},
         ],
-        "outputs": {"all": "{{ phases.sum.all }}"},
+        "outputs": {"all": "{{ outputs.sum.all }}"},
     });
     let id = begin_as(&home, json!({ "cascade": cascade, "name": "nightly" }));
     let done = until_session(&home, &id, "completed");
@@ -232,7 +232,10 @@ fn a_failed_session_goes_on_as_a_new_one_that_repeats_nothing_that_is_done() {
 fn an_orphan_waits_for_somebody_and_nobody_has_to_look_for_the_others() {
     let home = Home::new();
     let server = home.up(&[]);
-    let waiting = json!({"cascade_id": "waiting", "phases": [{"name": "ask", "await": {"approval": "go?"}}]});
+    let waiting = json!({"cascade_id": "waiting", "phases": [
+        {"name": "ask", "await": {"approval": "go?"}},
+        {"name": "then", "run": ["true"]},
+    ]});
     let alone = begin_as(&home, json!({"cascade": waiting, "auto_resume": false, "name": "alone"}));
     let other = begin_as(&home, json!({"cascade": waiting, "name": "other"}));
     for id in [&alone, &other] {
@@ -260,7 +263,7 @@ fn an_orphan_waits_for_somebody_and_nobody_has_to_look_for_the_others() {
         until_session(&home, id, "completed");
     }
     let told = told_of(&home, &alone);
-    for kind in ["session_orphaned", "session_resumed"] {
+    for kind in ["session_orphaned", "session_resumed", "session_unblocked"] {
         assert!(told.iter().any(|one| one == kind), "{kind} in {told:?}");
     }
 }

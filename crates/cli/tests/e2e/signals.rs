@@ -8,7 +8,7 @@ use crate::sessions::{begin, begin_as, until_session};
 fn waits_for(signal: &str) -> Value {
     json!({"cascade_id": "waits", "phases": [
         {"name": "hear", "await": {"signal": signal}},
-        {"name": "say", "set": {"heard": "{{ phases.hear.payload }}"}},
+        {"name": "say", "set": {"heard": "{{ outputs.hear.payload }}"}},
     ]})
 }
 
