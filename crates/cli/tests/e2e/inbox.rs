@@ -1,6 +1,7 @@
 //! The inbox: everything that waits for a person, answered once, with what fits.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -205,4 +206,56 @@ fn a_watched_inbox_tells_of_each_thing_once() {
     }
     watch.kill().unwrap();
     watch.wait().unwrap();
+}
+
+/// An agent that asks once (its code says so), and then does what it was told.
+const ASKER: &str = "#!/bin/sh\necho \"$@\"\ncase \"$1\" in --again=*) exit 0;; esac\nexit 42\n";
+
+#[test]
+fn an_agent_that_needs_somebody_goes_on_with_the_answer_in_its_own_session() {
+    let home = Home::with_config(
+        "[engines.helper]\nprogram = 'helper'\nstart = ['{program}', '--id={sessionId}', '{command}']\n\
+         resume = ['{program}', '--again={sessionId}', '{command}']\nwaiting_codes = [42]\n",
+    );
+    let programs = tempfile::tempdir().unwrap();
+    let helper = programs.path().join("helper");
+    std::fs::write(&helper, ASKER).unwrap();
+    std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
+    let _server = home.up(&[]);
+    let cascade = json!({"cascade_id": "agents", "phases": [
+        {"name": "fix", "agent": {"engine": "helper", "prompt": "fix it; $(rm)"}, "env": {"PATH": path}},
+    ]});
+    let id = begin(&home, cascade);
+    let blocked = until_session(&home, &id, "blocked");
+    assert_eq!(text(&blocked, "blocked_type"), "hitl", "{blocked}");
+    let inbox = home.json(&["inbox"]);
+    let item = &inbox["items"][0];
+    assert_eq!((text(item, "session_id"), text(item, "task")), (id.as_str(), "fix"), "{inbox}");
+    assert_eq!(inbox["jobs"], json!([]), "it is asked about once: {inbox}");
+    assert!(text(item, "command").ends_with("'TEXT'"), "{inbox}");
+    home.ok(&["inbox", "answer", text(item, "id"), "use the other file"]);
+    let done = until_session(&home, &id, "completed");
+    let attempts = done["phases"][0]["tasks"][0]["attempts"].as_array().unwrap();
+    assert_eq!(attempts.len(), 2, "{done}");
+    let said = |n: &str| home.ok(&["sessions", "logs", &id, "--task", "fix", "--attempt", n]);
+    let first = said("1");
+    let session = first.split_whitespace().next().unwrap().trim_start_matches("--id=").to_owned();
+    assert!(session.len() == 36 && first.contains("fix it; $(rm)"), "{first}");
+    let second = said("2");
+    assert!(
+        second.starts_with(&format!("--again={session}")) && second.contains("use the other file"),
+        "{second}"
+    );
+
+    // The same outside of a cascade: a job that ended with a question is in the inbox until somebody went on with it.
+    let request = json!({"command": ["ask"], "engine": "helper", "name": "alone", "env": {"PATH": path}});
+    let (status, job) = home.api("POST", "/api/v1/jobs", Some(request));
+    assert_eq!(status, 201, "{job}");
+    let inbox = eventually("it is in the inbox", || {
+        let inbox = home.json(&["inbox"]);
+        let waiting = inbox["items"].as_array().unwrap().len() + inbox["jobs"].as_array().unwrap().len();
+        (waiting == 1).then_some(inbox)
+    });
+    println!("{inbox}");
 }
