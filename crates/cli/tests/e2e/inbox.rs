@@ -224,7 +224,7 @@ fn an_agent_that_needs_somebody_goes_on_with_the_answer_in_its_own_session() {
     let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
     let _server = home.up(&[]);
     let cascade = json!({"cascade_id": "agents", "phases": [
-        {"name": "fix", "agent": {"engine": "helper", "prompt": "fix it; $(rm)"}, "env": {"PATH": path}},
+        {"name": "fix", "agent": {"engine": "helper", "prompt": "fix it; $(rm)", "arguments": ["--print"]}, "env": {"PATH": path}},
     ]});
     let id = begin(&home, cascade);
     let blocked = until_session(&home, &id, "blocked");
@@ -241,21 +241,26 @@ fn an_agent_that_needs_somebody_goes_on_with_the_answer_in_its_own_session() {
     let said = |n: &str| home.ok(&["sessions", "logs", &id, "--task", "fix", "--attempt", n]);
     let first = said("1");
     let session = first.split_whitespace().next().unwrap().trim_start_matches("--id=").to_owned();
-    assert!(session.len() == 36 && first.contains("fix it; $(rm)"), "{first}");
-    let second = said("2");
-    assert!(
-        second.starts_with(&format!("--again={session}")) && second.contains("use the other file"),
-        "{second}"
-    );
+    assert!(session.len() == 36 && first.ends_with("fix it; $(rm) --print\n"), "{first}");
+    assert_eq!(said("2"), format!("--again={session} use the other file --print\n"));
 
     // The same outside of a cascade: a job that ended with a question is in the inbox until somebody went on with it.
-    let request = json!({"command": ["ask"], "engine": "helper", "name": "alone", "env": {"PATH": path}});
-    let (status, job) = home.api("POST", "/api/v1/jobs", Some(request));
-    assert_eq!(status, 201, "{job}");
-    let inbox = eventually("it is in the inbox", || {
-        let inbox = home.json(&["inbox"]);
-        let waiting = inbox["items"].as_array().unwrap().len() + inbox["jobs"].as_array().unwrap().len();
-        (waiting == 1).then_some(inbox)
-    });
-    println!("{inbox}");
+    let ask = |name: &str| {
+        let request = json!({"command": ["ask"], "engine": "helper", "name": name, "env": {"PATH": path}});
+        let (status, job) = home.api("POST", "/api/v1/jobs", Some(request));
+        assert_eq!(status, 201, "{job}");
+        let inbox = eventually("it is in the inbox", || {
+            Some(home.json(&["inbox"])).filter(|inbox| !inbox["items"].as_array().unwrap().is_empty())
+        });
+        assert_eq!((text(&inbox["items"][0], "session_name"), &inbox["jobs"]), (name, &json!([])), "{inbox}");
+        text(&inbox["items"][0], "session_id").to_owned()
+    };
+    let answered = ask("answered");
+    home.ok(&["inbox", "answer", "answered", "yes"]);
+    until_session(&home, &answered, "completed");
+    let continued = ask("continued");
+    let next = home.ok(&["jobs", "resume", "continued", "-o", "name", "--", "now"]).trim().to_owned();
+    let left = until_session(&home, &continued, "cancelled");
+    assert!(text(&left, "cancel_reason").contains(&next), "{left}");
+    assert_eq!(home.json(&["inbox"])["items"], json!([]));
 }

@@ -225,8 +225,8 @@ fn a_failed_session_goes_on_as_a_new_one_that_repeats_nothing_that_is_done() {
     let watched = home.run(&["sessions", "watch", &third, "-o", "jsonl"]);
     assert_eq!((watched.code, lines(&ran)), (0, 2), "{watched:?}");
     assert!(watched.out.lines().all(|line| line.contains(&third)), "{watched:?}");
-    let refused = home.run(&["sessions", "resume", &next]);
-    assert!(refused.code == 4 && refused.err.contains("--from PHASE"), "{refused:?}");
+    let (status, problem) = home.api("POST", &format!("/api/v1/sessions/{next}/resume"), None);
+    assert!(status == 409 && text(&problem, "fix").contains("--from PHASE"), "{problem}");
 }
 
 #[test]
