@@ -433,7 +433,7 @@ async fn intent(
 ) -> Result<Intent, ServiceError> {
     let caller = Caller::admin(&session.created_by);
     let (request, asked) = match &run.resume {
-        Some((container, answer)) => resumed(service, container, answer).await?,
+        Some((container, answer)) => resumed(service, container, answer, run).await?,
         None => {
             let workers = &cascade.workers;
             let provider = surroundings.provider.as_ref().or(workers.provider.as_ref());
@@ -522,10 +522,14 @@ async fn resumed(
     service: &Service,
     container: &ContainerId,
     answer: &str,
+    run: &Run,
 ) -> Result<(parhelia_core::api::RunRequest, AskedJob), ServiceError> {
     let job = service.store.job_of_container(container).await?;
     let job = job.ok_or_else(|| ServiceError::no_container(container.as_str()))?;
-    service.continued(&job, &[answer.to_owned()], true).await
+    // The answer stands where the prompt stood; what else the agent was given it is given again.
+    let further = run.command.iter().skip(1).filter(|_| run.engine.is_some());
+    let arguments: Vec<String> = std::iter::once(answer.to_owned()).chain(further.cloned()).collect();
+    service.continued(&job, &arguments, true).await
 }
 
 async fn carry_out(service: &Service, plan: &Plan) {
