@@ -304,7 +304,7 @@ fn the_seeds_queries_give_the_answers_of_the_command_line() {
         &json!([
             { "name": "a", "set": { "x": 1 } },
             { "name": "go", "await": { "signal": "go", "description": "the green light" }, "timeout": 3600 },
-            { "name": "b", "set": { "y": 2 } },
+            { "name": "b", "run": ["true"] },
         ]),
     );
     let busy = begin(&home, &json!([{ "name": "work", "run": ["sleep", "600"] }]));
@@ -372,20 +372,21 @@ fn the_seeds_queries_give_the_answers_of_the_command_line() {
     let history = front
         .rows(&format!("SELECT * FROM session_history WHERE session_id = '{waits}' ORDER BY updated_at ASC"));
     let statuses: Vec<&str> = history.iter().map(|row| text(row, "status")).collect();
-    assert_eq!(
-        (statuses[0], &statuses[statuses.len() - 3..]),
-        ("starting", &["blocked", "running", "completed"][..])
-    );
-    let blocked = &history[statuses.len() - 3];
+    assert_eq!(statuses, ["starting", "blocked", "running", "completed"]);
+    let blocked = &history[1];
     assert_eq!(
         (text(blocked, "blocked_on"), text(blocked, "event_type")),
         ("go", "session_blocked"),
         "{blocked}"
     );
+    assert_eq!(text(&history[2], "event_type"), "session_unblocked");
     assert!(
         history.iter().all(|row| row["completed_at"].is_null() == (row["status"] != "completed")),
         "{history:?}"
     );
+
+    let runs = changes_shown(&front).into_iter().filter(|(_, id, _)| *id == busy).map(|(.., status)| status);
+    assert_eq!(runs.collect::<Vec<_>>(), ["starting", "running"]);
 
     // Nobody beats for them any more: what is left running is a zombie when the lease is over, and no longer when
     // somebody goes on with it.
