@@ -8,6 +8,9 @@ use parhelia_core::time::Clock;
 use parhelia_providers::SystemClock;
 use parhelia_sim::{Breakage, Campaign, Tally};
 
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How often progress is told.
 const TELL_SECONDS: u64 = 60;
 

@@ -1,6 +1,8 @@
 //! Heartbeats over HTTP with durable acknowledgement, beside a handler that only parses the same JSON.
 
+use std::fs::File;
 use std::io::{Read, Write};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,16 +40,25 @@ pub(super) async fn measure(ground: &Ground) -> Result<Vec<Row>, String> {
 
     let mut rows = vec![];
     for clients in [MANY, FEW] {
-        let (mut parsed, mut durable) = (vec![], vec![]);
+        let (mut parsed, mut durable, mut synced) = (vec![], vec![], vec![]);
         for _ in 0..ground.rounds {
             parsed.push(load(&parser_address, &token, ground, clients, 1).await?);
-            durable.push(load(&address, &token, ground, clients, 1).await?);
+            let before = server.written_bytes();
+            let rate = load(&address, &token, ground, clients, 1).await?;
+            // The load went on for about one span.
+            let each = (server.written_bytes() - before) / (rate * ground.span.as_secs_f64()).max(1.0);
+            durable.push(rate);
+            synced.push((each, disk_alone(&ground.dir, ground, clients, each).map_err(|e| e.to_string())?));
         }
+        let each = median(synced.iter().map(|(each, _)| *each).collect());
+        let disk = median(synced.iter().map(|(_, rate)| *rate).collect());
+        let reason =
+            format!("the disk alone, {each:.0} bytes each and {clients} to a sync, allows {disk:.0} /s");
         let name = format!("heartbeats over HTTP, one per request, {clients} clients");
         let limit = (median(parsed), "a handler that only parses");
         rows.push(match clients {
-            MANY => Row::share(&name, median(durable), "/s", limit.0, limit.1, 0.6),
-            _ => Row::beside(&name, median(durable), "/s", limit.0, limit.1),
+            MANY => Row::share(&name, median(durable), "/s", limit.0, limit.1, 0.6).because(reason),
+            _ => Row::beside(&name, median(durable), "/s", limit.0, limit.1).because(reason),
         });
     }
     let mut batched = vec![];
@@ -57,6 +68,20 @@ pub(super) async fn measure(ground: &Ground) -> Result<Vec<Row>, String> {
     let name = format!("heartbeats over HTTP, 100 per request, {FEW} clients");
     rows.push(Row::plain(&name, median(batched), "/s"));
     Ok(rows)
+}
+
+/// How many a second the disk would take if nothing else cost anything: as many bytes as the server wrote for
+/// each, appended and synced for all clients together.
+fn disk_alone(dir: &Path, ground: &Ground, clients: u64, each: f64) -> std::io::Result<f64> {
+    let mut file = File::create(dir.join("disk-alone"))?;
+    let block = vec![7_u8; (each * clients as f64) as usize];
+    let (began, mut done) = (stopwatch(), 0_u64);
+    while began.elapsed() < ground.span {
+        file.write_all(&block)?;
+        file.sync_data()?;
+        done += clients;
+    }
+    Ok(done as f64 / began.elapsed().as_secs_f64())
 }
 
 /// The limit: a server process like ours, on the same runtime, whose handler only parses the same JSON.

@@ -34,6 +34,9 @@ pub(crate) struct Row {
     pub(crate) target: String,
     /// `None` where there is no target.
     pub(crate) met: Option<bool>,
+    /// What else decides about it, measured in this run.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) reason: String,
 }
 
 impl Row {
@@ -48,7 +51,8 @@ impl Row {
     ) -> Self {
         let target = format!(">= {:.0} %", share * 100.0);
         let met = Some(measured >= limit * share);
-        Self { name: name.to_owned(), measured, unit, limit: Some(limit), limit_is, target, met }
+        let limit = Some(limit);
+        Self { limit, limit_is, target, met, ..Self::plain(name, measured, unit) }
     }
 
     /// At least a fixed figure, beside a limit that was measured with it.
@@ -71,21 +75,25 @@ impl Row {
     /// Less than a fixed figure.
     pub(crate) fn below(name: &str, measured: f64, unit: &'static str, most: f64) -> Self {
         let target = format!("< {most} {unit}");
+        Self { target, met: Some(measured < most), ..Self::plain(name, measured, unit) }
+    }
+
+    /// A figure to know, without a target.
+    pub(crate) fn plain(name: &str, measured: f64, unit: &'static str) -> Self {
         Self {
             name: name.to_owned(),
             measured,
             unit,
             limit: None,
             limit_is: "",
-            target,
-            met: Some(measured < most),
+            target: String::new(),
+            met: None,
+            reason: String::new(),
         }
     }
 
-    /// A figure to know, without a target.
-    pub(crate) fn plain(name: &str, measured: f64, unit: &'static str) -> Self {
-        let target = String::new();
-        Self { name: name.to_owned(), measured, unit, limit: None, limit_is: "", target, met: None }
+    pub(crate) fn because(self, reason: String) -> Self {
+        Self { reason, ..self }
     }
 }
 
@@ -230,7 +238,11 @@ fn screen(rows: &[Row]) -> String {
             cell(met),
         ]);
     }
-    table.render()
+    let mut screen = table.render();
+    for row in rows.iter().filter(|row| !row.reason.is_empty()) {
+        screen.push_str(&format!("\n{}: {}", row.name, row.reason));
+    }
+    screen
 }
 
 fn number(value: f64) -> String {

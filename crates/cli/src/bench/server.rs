@@ -133,6 +133,13 @@ impl Child {
         self.process.id().map_or_else(|| "self".to_owned(), |n| n.to_string())
     }
 
+    /// What it has caused to be written to disks.
+    pub(super) fn written_bytes(&self) -> f64 {
+        let io = std::fs::read_to_string(format!("/proc/{}/io", self.proc_name())).unwrap_or_default();
+        let bytes = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok());
+        bytes.unwrap_or(0.0)
+    }
+
     fn cpu_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.proc_name())).unwrap_or_default();
         // utime and stime are the 12th and 13th fields behind the parenthesised name, in ticks.

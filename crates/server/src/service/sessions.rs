@@ -24,7 +24,7 @@ use super::{AskedJob, Caller, Intent, Service, ServiceError};
 const CANCEL_GRACE_SECONDS: i64 = 10;
 const LONGEST_GRACE_SECONDS: i64 = 3600;
 /// What `exec` calls its cascade.
-const EXEC: &str = "exec";
+pub(super) const EXEC: &str = "exec";
 /// Tasks of one level that a fork can take over.
 const MOST_TASKS: i64 = 1_000_000;
 const ZOMBIES: i64 = 1000;
