@@ -372,6 +372,21 @@ Examples:
     /// Own one job's process (started by the process provider)
     #[command(hide = true)]
     Supervise(SuperviseArgs),
+
+    /// Claim and run the tasks of a session (started by the session itself)
+    #[command(hide = true)]
+    Worker(WorkerArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WorkerArgs {
+    /// The session whose tasks to claim
+    #[arg(long)]
+    pub(crate) session: String,
+
+    /// Which worker this is
+    #[arg(long)]
+    pub(crate) worker: String,
 }
 
 #[derive(Debug, clap::Args)]

@@ -22,6 +22,7 @@ mod signals;
 mod tokens;
 mod wait;
 mod why;
+mod worker;
 
 use std::collections::BTreeMap;
 
@@ -83,6 +84,7 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         Command::Completions { shell } => shell::completions(ctx, shell),
         Command::Man { dir } => shell::man(ctx, dir.as_deref()),
         // `main` has handed it over before there was a runtime.
+        Command::Worker(args) => worker::run(ctx, args).await,
         Command::Supervise(args) => std::process::exit(args.run()),
     }
 }
