@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::StreamExt;
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use parhelia_core::ids::SessionId;
 use parhelia_store::postgres::bare_connection;
 use parhelia_store::{NewSession, Owner, Store, sql};
@@ -63,8 +63,13 @@ async fn owner(store: &Store) -> Result<(), String> {
     store.register_owner(&owner).await.map_err(|e| e.to_string())
 }
 
-/// Phases a second, as many to a commit as there are sessions.
-pub(super) async fn sqlite(ground: &Ground, sessions: usize) -> Result<(f64, &'static str), String> {
+/// Phases a second: `together` of a session in one write, as the server did just before, and the writes of all sessions in
+/// one commit.
+pub(super) async fn sqlite(
+    ground: &Ground,
+    sessions: usize,
+    together: usize,
+) -> Result<(f64, &'static str), String> {
     let path = ground.dir.join(format!("limit-sessions-{sessions}.db"));
     let store = Store::open_sqlite(&path).map_err(|e| e.to_string())?;
     owner(&store).await?;
@@ -73,11 +78,16 @@ pub(super) async fn sqlite(ground: &Ground, sessions: usize) -> Result<(f64, &'s
         ids.push(session(&store, n).await?);
     }
     store.close().await.map_err(|e| e.to_string())?;
-    let rate = phases_on(&path, &ids, ground).map_err(|e| e.to_string())?;
-    Ok((rate, if sessions == 1 { "same rows, a commit each" } else { "same rows, a commit for all" }))
+    let rate = phases_on(&path, &ids, together, ground).map_err(|e| e.to_string())?;
+    Ok((rate, "same rows and commits, one loop"))
 }
 
-fn phases_on(path: &std::path::Path, ids: &[SessionId], ground: &Ground) -> rusqlite::Result<f64> {
+fn phases_on(
+    path: &std::path::Path,
+    ids: &[SessionId],
+    together: usize,
+    ground: &Ground,
+) -> rusqlite::Result<f64> {
     let db = open(path)?;
     let mut guard = db.prepare(sql::GUARD_OWNER.sqlite())?;
     let mut advance = db.prepare(sql::SESSION_ADVANCE.sqlite())?;
@@ -90,18 +100,18 @@ fn phases_on(path: &std::path::Path, ids: &[SessionId], ground: &Ground) -> rusq
         db.execute_batch("BEGIN IMMEDIATE")?;
         for id in ids {
             let id = id.as_str();
-            let mark = format!("cp-{id}-{position}");
             let status = if position == 0 { "starting" } else { "running" };
             let _: i64 = guard.query_row([OWNER], |row| row.get(0))?;
             let touched = advance.execute(params![
                 id, OWNER, 1, status, "running", "phase", none, none, none, none, none, none, none, none,
-                none, none, mark, NOW
+                none, none, none, NOW
             ])?;
             debug_assert_eq!(touched, 1);
-            end.execute(params![id, position, "phase", "completed", NOW, "{\"n\":1}", none])?;
-            checkpoint.execute(params![mark, id, "phase", none, NOW])?;
-            let _: i64 = event.query_row(
-                params![
+            for place in position..position + together as i64 {
+                let mark = format!("cp-{id}-{place}");
+                end.execute(params![id, place, "phase", "completed", NOW, "{\"n\":1}", none])?;
+                checkpoint.execute(params![mark, id, "phase", none, NOW])?;
+                let line = params![
                     NOW,
                     "phase_completed",
                     none,
@@ -115,35 +125,35 @@ fn phases_on(path: &std::path::Path, ids: &[SessionId], ground: &Ground) -> rusq
                     "sessions",
                     OWNER,
                     none
-                ],
-                |row| row.get(0),
-            )?;
+                ];
+                let _: i64 = event.query_row(line, |row| row.get(0))?;
+            }
         }
         db.execute_batch("COMMIT")?;
-        position += 1;
+        position += together as i64;
     }
     Ok((position as usize * ids.len()) as f64 / began.elapsed().as_secs_f64())
 }
 
-/// The same on PostgreSQL, a transaction for each phase, on as many connections as a server has.
+/// The same on PostgreSQL, on as many connections as a server has.
 pub(super) async fn postgres(
     ground: &Ground,
     url: &str,
     sessions: usize,
+    together: usize,
 ) -> Result<(f64, &'static str), String> {
     let store = Store::open_postgres(url).await.map_err(|e| e.to_string())?;
     if sessions == 1 {
         owner(&store).await?;
     }
-    let connections = sessions.min(CONNECTIONS);
     let mut ids = Vec::new();
-    for n in 0..connections {
+    for n in 0..sessions.min(CONNECTIONS) {
         ids.push(session(&store, (sessions * 1000 + n) as u64).await?);
     }
     store.close().await.map_err(|e| e.to_string())?;
     let counted = AtomicU64::new(0);
     let began = stopwatch();
-    let loops = ids.iter().map(|id| one_connection(url, id.as_str(), ground, &counted));
+    let loops = ids.iter().map(|id| one_connection(url, id.as_str(), together, ground, &counted));
     for done in join_all(loops).await {
         done?;
     }
@@ -151,55 +161,63 @@ pub(super) async fn postgres(
     Ok((rate, if sessions == 1 { "same rows, one connection" } else { "same rows, 16 connections" }))
 }
 
-async fn one_connection(url: &str, id: &str, ground: &Ground, counted: &AtomicU64) -> Result<(), String> {
+async fn one_connection(
+    url: &str,
+    id: &str,
+    together: usize,
+    ground: &Ground,
+    counted: &AtomicU64,
+) -> Result<(), String> {
     let (client, messages) = bare_connection(url).await.map_err(|e| e.to_string())?;
     tokio::spawn(messages.for_each(async |_| {}));
     let prepare = async |sql: &'static sql::Sql| client.prepare(sql.postgres()).await.map_err(text);
     let (guard, advance) = (prepare(&sql::GUARD_OWNER).await?, prepare(&sql::SESSION_ADVANCE).await?);
     let (end, checkpoint) = (prepare(&sql::PHASE_END).await?, prepare(&sql::CHECKPOINT_INSERT).await?);
-    let event = prepare(&sql::EVENT).await?;
+    let reserve = client.prepare("SELECT reserve_events($1)").await.map_err(text)?;
+    let event = client.prepare(sql::EVENT.batch.unwrap_or(sql::EVENT.text)).await.map_err(text)?;
     let none = None::<&str>;
+    let n: &(dyn ToSql + Sync) = &none;
+    // The store's form of events: columns as arrays, and the place of each in the ids that were reserved.
+    let many = |text: &'static str| vec![text; together];
+    let (at, kind, message) = (many(NOW), many("phase_completed"), many("Phase phase completed"));
+    let (source, who, told) = (many("sessions"), many(OWNER), many("{\"phase\":\"phase\"}"));
+    let (of, absent, epochs) = (vec![id; together], vec![none; together], vec![None::<i64>; together]);
+    let slots: Vec<i64> = (0..together as i64).collect();
+    let lines: [&(dyn ToSql + Sync); 14] = [
+        &at, &kind, &absent, &absent, &absent, &of, &absent, &absent, &message, &told, &source, &who,
+        &epochs, &slots,
+    ];
     let (began, mut position) = (stopwatch(), 0_i64);
     while began.elapsed() < ground.span {
-        let mark = format!("cp-{id}-{position}");
         let status = if position == 0 { "starting" } else { "running" };
-        let (outputs, details, epoch) = ("{\"n\":1}", "{\"phase\":\"phase\"}", None::<i64>);
-        let n: &(dyn ToSql + Sync) = &none;
         let advanced: [&(dyn ToSql + Sync); 18] =
-            [&id, &OWNER, &1_i64, &status, &"running", &"phase", n, n, n, n, n, n, n, n, n, n, &mark, &NOW];
-        let ended: [&(dyn ToSql + Sync); 7] = [&id, &position, &"phase", &"completed", &NOW, &outputs, n];
-        let marked: [&(dyn ToSql + Sync); 5] = [&mark, &id, &"phase", n, &NOW];
-        let told: [&(dyn ToSql + Sync); 13] = [
-            &NOW,
-            &"phase_completed",
-            n,
-            n,
-            n,
-            &id,
-            n,
-            n,
-            &"Phase phase completed",
-            &details,
-            &"sessions",
-            &OWNER,
-            &epoch,
-        ];
+            [&id, &OWNER, &1_i64, &status, &"running", &"phase", n, n, n, n, n, n, n, n, n, n, n, &NOW];
+        let phases = (position..position + together as i64).map(|place| {
+            let (client, end, checkpoint) = (&client, &end, &checkpoint);
+            async move {
+                let mark = format!("cp-{id}-{place}");
+                let ended: [&(dyn ToSql + Sync); 7] =
+                    [&id, &place, &"phase", &"completed", &NOW, &"{\"n\":1}", &none];
+                let marked: [&(dyn ToSql + Sync); 5] = [&mark, &id, &"phase", &none, &NOW];
+                tokio::try_join!(client.execute(end, &ended), client.execute(checkpoint, &marked))
+            }
+        });
         // Without waiting for one another's answers, as the store does it.
         let all = async {
             client.batch_execute("BEGIN").await?;
-            let all = tokio::try_join!(
+            let reserved = [&(together as i64) as &(dyn ToSql + Sync)];
+            tokio::try_join!(
+                client.execute(&reserve, &reserved),
                 client.execute(&guard, &[&OWNER]),
                 client.execute(&advance, &advanced),
-                client.execute(&end, &ended),
-                client.execute(&checkpoint, &marked),
-                client.query(&event, &told),
-            );
-            all?;
+                try_join_all(phases),
+                client.query(&event, &lines),
+            )?;
             client.batch_execute("COMMIT").await
         };
         all.await.map_err(text)?;
-        position += 1;
-        counted.fetch_add(1, Ordering::Relaxed);
+        position += together as i64;
+        counted.fetch_add(together as u64, Ordering::Relaxed);
     }
     Ok(())
 }

@@ -53,6 +53,14 @@ impl Api {
         answer.json().await.map_err(|e| e.to_string())
     }
 
+    /// Transactions that this server has made durable.
+    async fn writes(&self) -> Result<f64, String> {
+        let answer = self.client.get("http://localhost/metrics").send().await.map_err(|e| e.to_string())?;
+        let text = answer.text().await.map_err(|e| e.to_string())?;
+        let line = text.lines().find_map(|line| line.strip_prefix("parhelia_store_writes_total "));
+        line.and_then(|figure| figure.trim().parse().ok()).ok_or_else(|| "no count of writes".to_owned())
+    }
+
     pub(super) async fn begin(&self, cascade_id: &str, phases: &[Value]) -> Result<Session, String> {
         let cascade = json!({ "cascade": { "cascade_id": cascade_id, "phases": phases } });
         self.post("/api/v1/sessions", &cascade).await
@@ -71,10 +79,11 @@ pub(super) async fn measure(
     let api = Api::start(&ground.dir.join("sessions"), "").await?;
     let mut rows = Vec::new();
     for (sessions, least) in TARGETS {
-        let limit = session_limits::sqlite(ground, sessions).await?;
-        let [rate, p50, p99] =
-            sets(&api, sessions, quick).await?.rows("SQLite (FULL)", "set phases", sessions, limit);
-        rows.extend([Row::at_least(least, rate), p50, p99]);
+        let figures = sets(&api, sessions, quick).await?;
+        let limit = session_limits::sqlite(ground, sessions, figures.together).await?;
+        let mut more = figures.rows("SQLite (FULL)", "set phases", sessions, limit).into_iter();
+        rows.extend(more.next().map(|rate| Row::at_least(least, rate)));
+        rows.extend(more);
     }
     rows.extend(processes(&api, "SQLite (FULL)", quick).await?);
     rows.extend(session_waits::measure(&api, quick).await?);
@@ -96,8 +105,9 @@ async fn on_postgres(ground: &Ground, url: &str, quick: bool) -> Result<Vec<Row>
     let api = Api::start(&ground.dir.join("sessions-on-postgres"), &config).await?;
     let mut rows = Vec::new();
     for (sessions, _) in TARGETS {
-        let limit = session_limits::postgres(ground, url, sessions).await?;
-        rows.extend(sets(&api, sessions, quick).await?.rows("PostgreSQL", "set phases", sessions, limit));
+        let figures = sets(&api, sessions, quick).await?;
+        let limit = session_limits::postgres(ground, url, sessions, figures.together).await?;
+        rows.extend(figures.rows("PostgreSQL", "set phases", sessions, limit));
     }
     rows.extend(processes(&api, "PostgreSQL", quick).await?);
     Ok(rows)
@@ -133,24 +143,33 @@ struct Figures {
     per_second: f64,
     /// From the end of one phase to the end of the next, in milliseconds; times are kept in whole ones.
     each_ms: Vec<f64>,
+    /// Phases in one transaction: those that start nothing and follow each other are made durable together.
+    together: usize,
 }
 
 impl Figures {
-    fn rows(mut self, database: &str, what: &str, sessions: usize, limit: (f64, &'static str)) -> [Row; 3] {
+    fn rows(mut self, database: &str, what: &str, sessions: usize, limit: (f64, &'static str)) -> Vec<Row> {
         let many = if sessions == 1 { "1 session".to_owned() } else { format!("{sessions} sessions") };
         let name = format!("{what}, {many}, {database}");
         let at = |figures: &mut Vec<f64>, word: &str, share| {
             Row::plain(&format!("{name}, {word} of a phase"), percentile(figures, share), "ms")
         };
         let rate = Row::beside(&name, self.per_second, "/s", limit.0, limit.1);
-        [rate, at(&mut self.each_ms, "p50", 0.5), at(&mut self.each_ms, "p99", 0.99)]
+        let mut rows = vec![rate, at(&mut self.each_ms, "p50", 0.5), at(&mut self.each_ms, "p99", 0.99)];
+        if self.together > 1 {
+            rows.push(Row::plain(&format!("{name}, made durable together"), self.together as f64, "phases"));
+        }
+        rows
     }
 }
 
 async fn run(api: &Api, cascade: &str, sessions: usize, phases: &[Value]) -> Result<Figures, String> {
+    let before = api.writes().await?;
     let begun = join_all((0..sessions).map(|_| api.begin(cascade, phases))).await;
     let begun: Vec<Session> = begun.into_iter().collect::<Result<_, _>>()?;
     let ended = ended(api, cascade, sessions).await?;
+    // Each session is one write more, when it is begun.
+    let writes = (api.writes().await? - before - sessions as f64).max(1.0);
     let first = begun.iter().map(|session| session.started_at).min().unwrap_or_default();
     let last = ended.iter().filter_map(|session| session.completed_at).max().unwrap_or_default();
     let done = (sessions * phases.len()) as f64;
@@ -164,7 +183,8 @@ async fn run(api: &Api, cascade: &str, sessions: usize, phases: &[Value]) -> Res
             before = at;
         }
     }
-    Ok(Figures { per_second, each_ms })
+    let together = (done / writes).round().max(1.0) as usize;
+    Ok(Figures { per_second, each_ms, together })
 }
 
 /// Waits for the end of all; asked seldom, because asking is work too.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::clickhouse_front::Front;
 use crate::harness::{Home, PATIENCE, eventually, stored_moment, text};
 use crate::metrics::scraped;
+use crate::postgres::{Team, signal, until_leads};
 
 /// Sessions that were there before, as their rows and events tell.
 fn old_sessions(home: &Home, from: usize, count: usize) {
@@ -304,7 +305,7 @@ fn the_seeds_queries_give_the_answers_of_the_command_line() {
         &json!([
             { "name": "a", "set": { "x": 1 } },
             { "name": "go", "await": { "signal": "go", "description": "the green light" }, "timeout": 3600 },
-            { "name": "b", "set": { "y": 2 } },
+            { "name": "b", "run": ["true"] },
         ]),
     );
     let busy = begin(&home, &json!([{ "name": "work", "run": ["sleep", "600"] }]));
@@ -372,20 +373,21 @@ fn the_seeds_queries_give_the_answers_of_the_command_line() {
     let history = front
         .rows(&format!("SELECT * FROM session_history WHERE session_id = '{waits}' ORDER BY updated_at ASC"));
     let statuses: Vec<&str> = history.iter().map(|row| text(row, "status")).collect();
-    assert_eq!(
-        (statuses[0], &statuses[statuses.len() - 3..]),
-        ("starting", &["blocked", "running", "completed"][..])
-    );
-    let blocked = &history[statuses.len() - 3];
+    assert_eq!(statuses, ["starting", "blocked", "running", "completed"]);
+    let blocked = &history[1];
     assert_eq!(
         (text(blocked, "blocked_on"), text(blocked, "event_type")),
         ("go", "session_blocked"),
         "{blocked}"
     );
+    assert_eq!(text(&history[2], "event_type"), "session_unblocked");
     assert!(
         history.iter().all(|row| row["completed_at"].is_null() == (row["status"] != "completed")),
         "{history:?}"
     );
+
+    let runs = changes_shown(&front).into_iter().filter(|(_, id, _)| *id == busy).map(|(.., status)| status);
+    assert_eq!(runs.collect::<Vec<_>>(), ["starting", "running"]);
 
     // Nobody beats for them any more: what is left running is a zombie when the lease is over, and no longer when
     // somebody goes on with it.
@@ -462,4 +464,60 @@ fn whoever_is_killed_or_slow_or_loses_answers_nothing_is_missing_and_nothing_is_
     agree(&front, &home);
     assert_eq!(as_we_show_them(&home).len(), 60);
     drop(server);
+}
+
+#[test]
+fn what_retention_has_deleted_is_not_waited_for() {
+    let mut front = Front::start();
+    let home = Home::with_config(&front.config("heartbeat_seconds = 1"));
+    let server = home.up(&[]);
+    begin(&home, &json!([{ "name": "a", "set": { "x": 1 } }]));
+    agree(&front, &home);
+    let told = changes_shown(&front).len();
+    front.kill();
+    server.kill();
+    old_sessions(&home, 0, 5);
+    home.sqlite().execute("DELETE FROM events", []).unwrap();
+    let _server = home.up(&[]);
+    front.come();
+    eventually("all are shown", || (as_it_shows_them(&front) == as_we_show_them(&home)).then_some(()));
+    assert_eq!((as_we_show_them(&home).len(), changes_shown(&front).len()), (6, told));
+    assert!(home.log().contains("events were deleted before ClickHouse had them"), "{}", home.log());
+    // What happens from now on is told again.
+    begin(&home, &json!([{ "name": "a", "set": { "x": 1 } }]));
+    eventually("it goes on", || (changes_shown(&front).len() == 2 * told).then_some(()));
+}
+
+#[test]
+fn whoever_leads_shows_the_sessions_of_all_servers_and_a_leader_that_wakes_up_spoils_nothing() {
+    let front = Front::start();
+    let team = Team::new();
+    let config =
+        format!("{}{}", team.configuration(), front.config("flush_interval_ms = 10\nheartbeat_seconds = 1"));
+    let (one, two) = (Home::with_config(&config), Home::with_config(&config));
+    let mut first = one.up(&[]);
+    until_leads(&one);
+    let _second = two.up(&[]);
+    let phases = |name: &str| json!([{ "name": "a", "await": { "signal": name } }, { "name": "b", "set": { "x": 1 } }]);
+    for home in [&one, &two] {
+        (0..5).for_each(|_| drop(begin(home, &phases("go"))));
+    }
+    agree(&front, &two);
+    // In the middle of whatever it sends.
+    let kept = begin(&one, &phases("later"));
+    signal(&mut first, rustix::process::Signal::STOP);
+    until_leads(&two);
+    let (status, fired) = two.api("POST", "/api/v1/signals", Some(json!({ "name": "go" })));
+    assert!(status < 300, "{fired}");
+    let own = begin(&two, &phases("own"));
+    cancel(&two, &own);
+    eventually("it is over", || as_we_show_them(&two)[&own]["status"].eq("cancelled").then_some(()));
+    signal(&mut first, rustix::process::Signal::CONT);
+    cancel(&two, &kept);
+    eventually("all are over", || {
+        let over = |s: &Value| matches!(text(s, "status"), "completed" | "cancelled");
+        as_we_show_them(&two).values().all(over).then_some(())
+    });
+    agree(&front, &two);
+    assert_eq!(as_we_show_them(&two).len(), 12);
 }

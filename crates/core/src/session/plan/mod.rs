@@ -19,7 +19,7 @@ use crate::cascade::{Awaited, Cascade, Sensor, Work};
 use crate::ids::{ContainerId, TaskId, WaitId};
 
 pub use shapes::*;
-pub use tasks::{LARGEST_OUTPUT_BYTES, MOST_CRASHES};
+pub use tasks::{Claim, LARGEST_OUTPUT_BYTES, MOST_CRASHES, Report};
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "in a test the panic is the message")]
@@ -74,23 +74,7 @@ impl State {
         facts: &Facts,
         now: Timestamp,
     ) -> Plan {
-        let mut planner = Planner {
-            cascade,
-            surroundings,
-            facts,
-            now,
-            steps: Vec::new(),
-            effects: Vec::new(),
-            waiting: Vec::new(),
-            wake_at: None,
-            wants_output: Vec::new(),
-            again: false,
-            sets: 0,
-            started: 0,
-            alive: 0,
-            opened: Vec::new(),
-            closed: BTreeSet::new(),
-        };
+        let mut planner = Planner::new(cascade, surroundings, facts, now);
         let before = patch_of(&self.session);
         let after = if self.session.status.is_over() || self.session.status == SessionStatus::Orphaned {
             before.clone()
@@ -162,6 +146,8 @@ struct Planner<'a> {
     sets: usize,
     /// Attempts begun in this plan.
     started: usize,
+    /// How many workers would have something to do.
+    wanted_workers: usize,
     /// Things of the session that run: it is not blocked while there are any.
     alive: usize,
     /// Waits opened in this plan.
@@ -171,6 +157,29 @@ struct Planner<'a> {
 }
 
 /// How what a task ran in looks now.
+impl<'a> Planner<'a> {
+    fn new(cascade: &'a Cascade, surroundings: &'a Surroundings, facts: &'a Facts, now: Timestamp) -> Self {
+        Self {
+            cascade,
+            surroundings,
+            facts,
+            now,
+            steps: Vec::new(),
+            effects: Vec::new(),
+            waiting: Vec::new(),
+            wake_at: None,
+            wants_output: Vec::new(),
+            again: false,
+            sets: 0,
+            started: 0,
+            wanted_workers: 0,
+            alive: 0,
+            opened: Vec::new(),
+            closed: BTreeSet::new(),
+        }
+    }
+}
+
 impl Planner<'_> {
     fn wake(&mut self, at: Timestamp) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
@@ -248,6 +257,7 @@ impl Planner<'_> {
         if !is_failing(state) {
             self.begin_phases(state);
         }
+        self.hire(state);
         self.settle(state)
     }
 

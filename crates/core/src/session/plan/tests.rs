@@ -272,7 +272,7 @@ impl World {
             }
             Step::TimeOutWait { wait, .. } => self.wait(&wait).status = WaitStatus::TimedOut,
             Step::WithdrawWait { wait } => self.wait(&wait).status = WaitStatus::Withdrawn,
-            Step::EndPhase { .. } | Step::Outputs { .. } => {}
+            Step::EndPhase { .. } | Step::Outputs { .. } | Step::StartWorker => {}
             Step::StartChild { .. } | Step::CancelChild { .. } => panic!("no sub-cascades here"),
         }
     }

@@ -152,6 +152,9 @@ async fn gather(service: &Service, state: &State, cascade: &Cascade) -> Result<F
     {
         facts.signals.extend(store.next_signal(wait).await?);
     }
+    if cascade.workers.lifetime == parhelia_core::cascade::Lifetime::Session {
+        facts.workers = store.session_workers(id).await?;
+    }
     if running.iter().any(is_child) || state.session.cancel_requested {
         for child in store.children(id).await? {
             let given = child.outputs.clone().and_then(|outputs| match outputs {
@@ -301,6 +304,16 @@ impl Made {
                 events.push(task_started(session, task, &container.id));
                 self.providers.push(container.provider.clone());
                 SessionWrite::StartAttempt { task: task.clone(), container: Box::new(container), events }
+            }
+            Step::StartWorker => {
+                let Intent { container, events } = worker(service, session, cascade, surroundings, now)?;
+                self.providers.push(container.provider.clone());
+                let id = container.spec.as_ref().and_then(|spec| spec.env.get("PARHELIA_WORKER_ID").cloned());
+                SessionWrite::StartWorker {
+                    id: id.unwrap_or_default(),
+                    container: Box::new(container),
+                    events,
+                }
             }
             Step::StartVerify { task, attempt, key, run, position } => {
                 let about = verifying(session, &name(*position), task, key);
@@ -461,6 +474,45 @@ async fn intent(
             ("PARHELIA_ATTEMPT", (task.attempt + 1).to_string()),
         ];
         spec.env.extend(marks.map(|(name, value)| (name.to_owned(), value)));
+    }
+    Ok(intent)
+}
+
+/// A worker is this program, in a sandbox of the session's: it claims its tasks through the home's own socket.
+fn worker(
+    service: &Service,
+    session: &Session,
+    cascade: &Cascade,
+    surroundings: &Surroundings,
+    now: Timestamp,
+) -> Result<Intent, ServiceError> {
+    let workers = &cascade.workers;
+    let provider = surroundings.provider.as_ref().or(workers.provider.as_ref());
+    let provider = provider.cloned().unwrap_or_else(|| "process".to_owned());
+    let id = service.entropy.worker_id(now).to_string();
+    let session_id = session.session_id.to_string();
+    let words = [&service.program, "worker", "--session", &session_id, "--worker", &id];
+    let (request, asked) = service.command_of(ExecRequest {
+        provider,
+        image: workers.image.clone(),
+        name: Some("worker".to_owned()),
+        command: words.map(str::to_owned).to_vec(),
+        env: BTreeMap::new(),
+        workdir: surroundings.workdir.clone(),
+        labels: BTreeMap::new(),
+        resources: workers.resources.clone(),
+        secrets: workers.secrets.clone(),
+        engine: None,
+        session: None,
+        terminal: None,
+        stdin: false,
+        timeout_seconds: None,
+        keep: false,
+    })?;
+    let caller = Caller::admin(&session.created_by);
+    let mut intent = service.prepare(request, Some(asked), Some(&session.session_id), &caller)?;
+    if let Some(spec) = &mut intent.container.spec {
+        spec.env.insert("PARHELIA_WORKER_ID".to_owned(), id);
     }
     Ok(intent)
 }
