@@ -169,7 +169,8 @@ impl Planner<'_> {
             }
             Outcome::NeedsPerson(exit_code, message) => {
                 self.end_attempt(open, AttemptEnd::Waiting { exit_code, message: message.clone() });
-                if self.wait_of(&open.task.id).is_none() {
+                if self.wait_of(&open.task.id).is_none() && !self.is_answered(&open.task.id, &main.container)
+                {
                     self.open_wait(place, Some(open.task.id.clone()), question_of_agent(&message));
                 }
                 Look::Unsettled
@@ -323,7 +324,7 @@ impl Planner<'_> {
             }
         }
         match (&main.waiting, self.wait_of(&open.task.id)) {
-            (Some(reason), None) => {
+            (Some(reason), None) if !self.is_answered(&open.task.id, &main.container) => {
                 let place = open.attempt.phase == phase.name;
                 if place && let Some(position) = self.cascade.phases.iter().position(|p| p.name == phase.name)
                 {
@@ -343,6 +344,15 @@ impl Planner<'_> {
             wait.task_id.as_ref() == Some(task)
                 && wait.status == WaitStatus::Open
                 && !self.closed.contains(&wait.id)
+        })
+    }
+
+    /// Somebody was faster than its end: the answer to what this attempt asks is there, and it is not asked again.
+    fn is_answered(&self, task: &TaskId, container: &ContainerId) -> bool {
+        self.facts.waits.iter().any(|wait| {
+            wait.task_id.as_ref() == Some(task)
+                && matches!(wait.status, WaitStatus::Answered | WaitStatus::TimedOut)
+                && wait.question.get("container").and_then(Value::as_str) == Some(container.as_str())
         })
     }
 
