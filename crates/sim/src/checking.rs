@@ -114,6 +114,9 @@ impl Sim {
             let events = self.store.events(&filter).await.unwrap_or_default();
             told += &format!("its events:\n{}\n", lines(&events));
         }
+        if let Some(id) = named("sess-") {
+            told += &format!("{:?}\n{}", self.owners(), self.sessions.describe(&id));
+        }
         let filter = EventFilter { limit: Some(25), newest_first: true, ..EventFilter::default() };
         let mut last = self.store.events(&filter).await.unwrap_or_default();
         last.reverse();

@@ -45,7 +45,6 @@ pub(crate) type Pass = Result<PassReport, StoreError>;
 pub(crate) struct Server {
     pub(crate) context: Context,
     pub(crate) sessions: Sessions,
-    pub(crate) home: String,
     reconciler: Arc<Reconciler>,
     health: Arc<HealthLoop>,
     pub(crate) service: Arc<Service>,
@@ -72,13 +71,13 @@ impl Server {
         let store = Store::new(world.database.clone());
         let epoch = store.take_leadership(&owner_id, plus_seconds(now, LEASE_SECONDS), now, true).await?;
         world.ledger.elected(epoch);
-        Self::made(world, home, Fence { owner_id, epoch }, true, observer).await
+        Self::made(world, Fence { owner_id, epoch }, true, observer).await
     }
 
     /// A server at another home, which leads nothing and has sessions of its own.
     pub(crate) async fn join(world: &Surroundings, home: &str) -> Result<Self, StoreError> {
         let owner_id = Self::register(world, home).await?;
-        Self::made(world, home, Fence::of_owner(owner_id), false, None).await
+        Self::made(world, Fence::of_owner(owner_id), false, None).await
     }
 
     /// Whoever has the lock of a home is its only server.
@@ -110,7 +109,6 @@ impl Server {
 
     async fn made(
         world: &Surroundings,
-        home: &str,
         fence: Fence,
         leads: bool,
         observer: Option<Arc<Observer>>,
@@ -154,7 +152,6 @@ impl Server {
         let now = clock.monotonic();
         Ok(Self {
             sessions: Sessions::start(&context.store, service.clone(), now).await?,
-            home: home.to_owned(),
             health: Arc::new(HealthLoop::new(context.clone())),
             reconciler,
             service,

@@ -80,6 +80,8 @@ pub(crate) struct SessionWitness {
     cancels: HashSet<SessionId>,
     /// Signals that were accepted and have yet to be told.
     promised: Vec<String>,
+    /// Whether a signal or a wait came first is told by the wall clock; when somebody last set it.
+    clock_set_at: Option<Duration>,
 }
 
 impl SessionWitness {
@@ -95,6 +97,10 @@ impl SessionWitness {
 
     pub(crate) fn fire_accepted(&mut self, signal: &str) {
         self.promised.push(signal.to_owned());
+    }
+
+    pub(crate) fn clock_is_set(&mut self, at: Duration) {
+        self.clock_set_at = Some(at);
     }
 
     pub(crate) fn cancel_accepted(&mut self, id: &SessionId) {
@@ -151,6 +157,20 @@ impl SessionWitness {
 
     pub(crate) fn is_unowned(&self, awake: &[String]) -> bool {
         self.living().any(|known| !is_owned(&known.record.session, awake))
+    }
+
+    /// What is known of a session, for whoever has to find out.
+    pub(crate) fn describe(&self, id: &str) -> String {
+        let Some((_, known)) = self.known.iter().find(|(known, _)| known.as_str() == id) else {
+            return String::new();
+        };
+        let Record { session, phases, tasks, attempts, waits } = &known.record;
+        let mut text = format!("{session:?}\n");
+        phases.iter().for_each(|row| text += &format!("  {row:?}\n"));
+        tasks.iter().for_each(|row| text += &format!("  {row:?}\n"));
+        attempts.iter().for_each(|row| text += &format!("  {row:?}\n"));
+        waits.iter().for_each(|row| text += &format!("  {row:?}\n"));
+        text
     }
 
     // ---- events ----------------------------------------------------------------------------------------------
@@ -298,7 +318,9 @@ impl SessionWitness {
                 continue;
             }
             let opened = known.opened.get(&wait.id).copied().unwrap_or_default();
-            let again = !fired.ended.is_empty() && (fired.session.is_some() || opened > fired.at);
+            let sure = self.clock_set_at.is_none_or(|set| set < fired.at);
+            let later = sure && opened > fired.at;
+            let again = !fired.ended.is_empty() && (fired.session.is_some() || later);
             if again {
                 return Err(format!("{signal} was used twice: it ended {:?} and {}", fired.ended, wait.id));
             }
@@ -332,7 +354,15 @@ impl SessionWitness {
     pub(crate) fn check(&mut self, world: &World, owners: &Owners, now: &Moment) -> Result<(), String> {
         self.nothing_lives_on(world)?;
         self.everything_has_an_owner(owners, now)?;
-        self.everything_goes_on(owners, now)
+        let elsewhere = self.elsewhere(world);
+        self.everything_goes_on(owners, &elsewhere, now)
+    }
+
+    /// Sessions of which another engine has something: that cannot be ended while that engine is away.
+    fn elsewhere(&self, world: &World) -> HashSet<SessionId> {
+        let away = world.sandboxes.iter().filter(|s| !s.engine.is_empty() && s.engine != world.identity);
+        let tasks = away.filter_map(|s| s.tags.task.as_deref());
+        tasks.filter_map(|task| self.by_task.get(task)).cloned().collect()
     }
 
     /// At most one thing of a task lives, and nothing of what is over.
@@ -384,7 +414,12 @@ impl SessionWitness {
 
     /// While nothing fails: what is to be cancelled is, signals reach their waits, and what has nothing to wait for
     /// does not wait.
-    fn everything_goes_on(&mut self, owners: &Owners, now: &Moment) -> Result<(), String> {
+    fn everything_goes_on(
+        &mut self,
+        owners: &Owners,
+        elsewhere: &HashSet<SessionId>,
+        now: &Moment,
+    ) -> Result<(), String> {
         let mut late = Vec::new();
         for (id, known) in &self.known {
             let session = &known.record.session;
@@ -392,7 +427,9 @@ impl SessionWitness {
                 continue;
             }
             let healthy = now.calm_since.is_some() && is_owned(session, &owners.awake);
-            let cancelling = healthy && session.cancel_requested;
+            let below = |known: &&Known| elsewhere.contains(&known.record.session.session_id);
+            let hindered = !elsewhere.is_empty() && self.tree(id).iter().any(below);
+            let cancelling = healthy && session.cancel_requested && !hindered;
             let idle = (healthy && session.status != SessionStatus::Orphaned && !session.cancel_requested)
                 .then(|| self.idle(known, now))
                 .flatten();
@@ -419,6 +456,18 @@ impl SessionWitness {
         Ok(())
     }
 
+    /// A session and those below it.
+    fn tree(&self, id: &SessionId) -> Vec<&Known> {
+        let mut all: Vec<&Known> = self.known.get(id).into_iter().collect();
+        let mut at = 0;
+        while let Some(above) = all.get(at).map(|known| &known.record.session.session_id) {
+            let below = self.living().filter(|k| k.record.session.parent_session_id.as_ref() == Some(above));
+            all.extend(below.collect::<Vec<_>>());
+            at += 1;
+        }
+        all
+    }
+
     /// Why a session that nobody advances should have been.
     fn idle(&self, known: &Known, now: &Moment) -> Option<String> {
         let record = &known.record;
@@ -429,7 +478,8 @@ impl SessionWitness {
             let opened = known.opened.get(&wait.id).copied().unwrap_or_default();
             let unused = |(_, f): &(&String, &Fired)| {
                 let mine = f.session.as_deref() == Some(record.session.session_id.as_str());
-                let for_all = f.session.is_none() && (f.ended.is_empty() || f.at > opened);
+                let sure = self.clock_set_at.is_none_or(|set| set < opened);
+                let for_all = f.session.is_none() && (f.ended.is_empty() || (sure && f.at > opened));
                 f.name == wait.wait_on && ((mine && f.ended.is_empty()) || for_all)
             };
             if wait.wait_type == BlockedType::Signal
