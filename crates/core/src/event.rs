@@ -66,6 +66,8 @@ word_enum!(
         JobQuarantined = "job_quarantined",
 
         SessionStarted = "session_started",
+        /// Its first phase has begun, and it waits for nothing.
+        SessionRunning = "session_running",
         SessionBlocked = "session_blocked",
         SessionUnblocked = "session_unblocked",
         SessionCompleted = "session_completed",

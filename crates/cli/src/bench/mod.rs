@@ -7,6 +7,9 @@ mod live;
 mod postgres;
 mod reconcile;
 mod server;
+mod session_limits;
+mod session_waits;
+mod sessions;
 mod store;
 mod stream;
 
@@ -50,6 +53,12 @@ impl Row {
         let met = Some(measured >= limit * share);
         let limit = Some(limit);
         Self { limit, limit_is, target, met, ..Self::plain(name, measured, unit) }
+    }
+
+    /// At least a fixed figure, beside a limit that was measured with it.
+    pub(crate) fn at_least(least: f64, row: Self) -> Self {
+        let target = format!(">= {least} {}", row.unit);
+        Self { target, met: Some(row.measured >= least), ..row }
     }
 
     /// Beside a limit that was measured with it, without a target.
@@ -124,6 +133,7 @@ pub(crate) enum Part {
     Reconciler,
     Jobs,
     Server,
+    Sessions,
 }
 
 /// How long each part may measure, and where.
@@ -192,6 +202,9 @@ pub(crate) async fn run(
     }
     if wanted(Part::Server, "a server") {
         rows.extend(server::measure(&ground, quick).await.map_err(failed("a server"))?);
+    }
+    if wanted(Part::Sessions, "sessions") {
+        rows.extend(sessions::measure(&ground, postgres, quick).await.map_err(failed("sessions"))?);
     }
     ctx.out.list(&rows, |row| row.name.clone(), || screen(&rows))
 }

@@ -29,33 +29,62 @@ const BINARIES: &str = "/usr/lib/postgresql";
 
 type Fallible<T> = Result<T, String>;
 
-fn text(e: impl std::error::Error) -> String {
+pub(super) fn text(e: impl std::error::Error) -> String {
     // The driver keeps what the server said in its source.
     e.source().map_or_else(|| e.to_string(), |source| format!("{e}: {source}"))
 }
 
 pub(super) async fn measure(ground: &Ground, given: Option<&str>) -> Fallible<Vec<Row>> {
-    let (url, _private) = match given {
-        Some(url) => (url.to_owned(), None),
-        None => match Private::start(&ground.dir.join("postgres")) {
-            Ok(private) => (private.url(), Some(private)),
-            Err(why) => {
-                let name = format!("PostgreSQL: not measured ({why}; or give --postgres URL)");
-                return Ok(vec![Row::plain(&name, 0.0, "")]);
-            }
-        },
+    let place = match Place::begin(ground, given, "postgres").await? {
+        Ok(place) => place,
+        Err(unmeasured) => return Ok(vec![unmeasured]),
     };
-    let (admin, messages) = bare_connection(&url).await.map_err(|e| e.to_string())?;
-    tokio::spawn(messages.for_each(async |_| {}));
-    // As unique as the directory of this run.
-    let run =
-        ground.dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().replace('-', "_"));
-    let schema = format!("\"{run}\"");
-    admin.batch_execute(&format!("CREATE SCHEMA {schema}")).await.map_err(text)?;
-    let mark = if url.contains('?') { '&' } else { '?' };
-    let rows = rows(ground, &format!("{url}{mark}options=-csearch_path%3D{run}")).await;
-    admin.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await.map_err(text)?;
+    let rows = rows(ground, &place.url).await;
+    place.end().await?;
     rows
+}
+
+/// A schema of our own, on the server that we were given or on a private one.
+pub(super) struct Place {
+    pub(super) url: String,
+    admin: Client,
+    schema: String,
+    _private: Option<Private>,
+}
+
+impl Place {
+    /// The inner error is the row that says why nothing can be measured.
+    pub(super) async fn begin(
+        ground: &Ground,
+        given: Option<&str>,
+        part: &str,
+    ) -> Fallible<Result<Self, Row>> {
+        let (url, private) = match given {
+            Some(url) => (url.to_owned(), None),
+            None => match Private::start(&ground.dir.join(part)) {
+                Ok(private) => (private.url(), Some(private)),
+                Err(why) => {
+                    let name = format!("PostgreSQL: not measured ({why}; or give --postgres URL)");
+                    return Ok(Err(Row::plain(&name, 0.0, "")));
+                }
+            },
+        };
+        let (admin, messages) = bare_connection(&url).await.map_err(|e| e.to_string())?;
+        tokio::spawn(messages.for_each(async |_| {}));
+        // As unique as the directory of this run.
+        let run =
+            ground.dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().replace('-', "_"));
+        let run = format!("{run}_{part}");
+        let schema = format!("\"{run}\"");
+        admin.batch_execute(&format!("CREATE SCHEMA {schema}")).await.map_err(text)?;
+        let mark = if url.contains('?') { '&' } else { '?' };
+        let url = format!("{url}{mark}options=-csearch_path%3D{run}");
+        Ok(Ok(Self { url, admin, schema, _private: private }))
+    }
+
+    pub(super) async fn end(self) -> Fallible<()> {
+        self.admin.batch_execute(&format!("DROP SCHEMA {} CASCADE", self.schema)).await.map_err(text)
+    }
 }
 
 async fn rows(ground: &Ground, url: &str) -> Fallible<Vec<Row>> {

@@ -94,7 +94,7 @@ impl Child {
         Err("the server was not ready in time".into())
     }
 
-    fn client(&self) -> Result<reqwest::Client, String> {
+    pub(super) fn client(&self) -> Result<reqwest::Client, String> {
         reqwest::Client::builder()
             .unix_socket(self.home.join("parhelia.sock"))
             .build()
@@ -129,7 +129,7 @@ impl Child {
 
     /// Its directory under `/proc`. The process is our own child and alive: nothing is stored or compared.
     #[allow(clippy::disallowed_methods, reason = "a live child of ours, named to the kernel only")]
-    fn proc_name(&self) -> String {
+    pub(super) fn proc_name(&self) -> String {
         self.process.id().map_or_else(|| "self".to_owned(), |n| n.to_string())
     }
 

@@ -89,7 +89,7 @@ pub(super) async fn measure(ground: &Ground) -> Result<Vec<Row>, String> {
 }
 
 /// Set up as the store's own connection is.
-fn open(path: &Path) -> rusqlite::Result<Connection> {
+pub(super) fn open(path: &Path) -> rusqlite::Result<Connection> {
     let db = Connection::open(path)?;
     db.execute_batch(
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4000; \

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use anstyle::Style;
 use jiff::Timestamp;
 use parhelia_core::session::api::{PhaseView, SessionTree, TaskView};
 
@@ -58,16 +59,18 @@ fn phase_line(out: &mut String, phase: &PhaseView, wide: usize, now: Timestamp) 
     let row = phase.row.as_ref();
     let status = row.map_or("-", |row| row.status.as_str());
     let time = row.map_or_else(String::new, |row| span(row.started_at, row.completed_at.unwrap_or(now)));
-    let mut line = format!(
-        "{:<wide$}  {:<7}  {}  {:<5}  {}",
-        clean(&shortened(&phase.name, 40)),
-        clean(&phase.kind),
-        painted(&format!("{status:<9}"), phase_style(row.map(|row| row.status))),
-        time,
-        clean(&what(phase)),
-    );
-    line.truncate(line.trim_end().len());
-    let _ = writeln!(out, "{line}");
+    let first = format!("{:<wide$}  {:<7}", clean(&shortened(&phase.name, 40)), clean(&phase.kind));
+    let style = phase_style(row.map(|row| row.status));
+    let _ = writeln!(out, "{first}  {}", rest(status, style, &time, &clean(&what(phase))));
+}
+
+/// Status, time and the rest, without what would stand empty at the end of the line.
+fn rest(status: &str, style: Style, time: &str, what: &str) -> String {
+    match (time, what) {
+        ("", "") => painted(status, style),
+        (time, "") => format!("{}  {time}", painted(&format!("{status:<9}"), style)),
+        (time, what) => format!("{}  {time:<5}  {what}", painted(&format!("{status:<9}"), style)),
+    }
 }
 
 fn tasks(out: &mut String, phase: &PhaseView, indent: &str, more_below: bool, now: Timestamp) {
@@ -87,12 +90,6 @@ fn task_line(view: &TaskView, wide: usize, now: Timestamp) -> String {
     let task = &view.task;
     let began = task.started_at.or_else(|| view.attempts.first().map(|attempt| attempt.started_at));
     let time = began.map_or_else(String::new, |at| span(at, task.completed_at.unwrap_or(now)));
-    let mut line = format!(
-        "{:<wide$}  {}  {time:<5}  {}",
-        clean(&shortened(&task.key, 40)),
-        painted(&format!("{:<9}", task.state.as_str()), task_style(task.state)),
-        clean(&ended(view)),
-    );
-    line.truncate(line.trim_end().len());
-    line
+    let first = format!("{:<wide$}", clean(&shortened(&task.key, 40)));
+    format!("{first}  {}", rest(task.state.as_str(), task_style(task.state), &time, &clean(&ended(view))))
 }

@@ -21,7 +21,7 @@ fn every_figure_is_measured_beside_its_limit() {
     let dir = tempfile::tempdir().unwrap();
     let rows = home.json(&["bench", "--quick", "--dir", dir.path().to_str().unwrap()]);
     let rows = rows.as_array().unwrap();
-    assert!(rows.len() >= 14, "{rows:?}");
+    assert!(rows.len() >= 40, "{rows:?}");
     for row in rows {
         assert!(row["measured"].as_f64().unwrap() >= 0.0, "{row}");
         let target = row["target"].as_str().unwrap();
@@ -32,6 +32,28 @@ fn every_figure_is_measured_beside_its_limit() {
     }
     let on_postgres: Vec<_> =
         rows.iter().filter(|r| r["name"].as_str().unwrap().contains("PostgreSQL")).collect();
-    assert!(on_postgres.len() == 3 && on_postgres.iter().all(|r| r["limit"].is_number()), "{on_postgres:?}");
+    // Three of the store, four of sessions; those of a phase alone stand without a limit.
+    let beside = on_postgres.iter().filter(|r| r["limit"].is_number()).count();
+    assert_eq!(beside, 7, "{on_postgres:?}");
+    let named = |name: &str| rows.iter().filter(|r| r["name"].as_str().unwrap().starts_with(name)).count();
+    for database in ["SQLite (FULL)", "PostgreSQL"] {
+        for sessions in ["1 session", "100 sessions"] {
+            let name = format!("set phases, {sessions}, {database}");
+            assert_eq!(named(&name), 4, "a rate, p50, p99 and how many together: {name} in {rows:?}");
+        }
+        for sessions in ["1 session", "5 sessions"] {
+            let name = format!("phases with a process, {sessions}, {database}");
+            assert_eq!(named(&name), 3, "{name} in {rows:?}");
+        }
+    }
+    let target = |name: &str| rows.iter().find(|r| r["name"] == name).map(|r| r["target"].clone());
+    assert_eq!(target("set phases, 1 session, SQLite (FULL)").unwrap(), ">= 2000 /s");
+    assert_eq!(target("set phases, 100 sessions, SQLite (FULL)").unwrap(), ">= 10000 /s");
+    assert_eq!(target("signal to running again, p99").unwrap(), "< 50 ms");
+    assert_eq!(target("cancel to every process gone, p99").unwrap(), "< 1000 ms");
+    assert_eq!(target("the same, children that ignore SIGTERM, grace 1 s, p99").unwrap(), "< 2000 ms");
+    for name in ["session started to its first phase running", "server with 100 blocked sessions"] {
+        assert!(named(name) > 0, "{name} in {rows:?}");
+    }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "it cleans up after itself");
 }

@@ -41,6 +41,8 @@ impl Front {
             .arg(script)
             .arg(self.data())
             .args([&self.port.to_string(), USER, PASSWORD])
+            // Not in our zone: what is shown there does not depend on it.
+            .env("TZ", "Asia/Tokyo")
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)

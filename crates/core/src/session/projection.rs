@@ -101,6 +101,13 @@ pub fn history_row<'a>(then: &'a Session, event: &'a Event, at: i64, version: i6
     }
 }
 
+/// The last sign of life of a session: its owner beats for all of its sessions at once, by its lease.
+pub fn heartbeat(session: &Session, lease_until: Option<Timestamp>) -> Timestamp {
+    let beaten = lease_until.filter(|_| !session.status.is_over());
+    let beaten = beaten.map(|until| time::plus_seconds(until, -session.heartbeat_lease_seconds));
+    beaten.map_or(session.heartbeat_at, |at| at.max(session.heartbeat_at))
+}
+
 fn moment(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX)
 }
@@ -142,7 +149,7 @@ pub fn change_of(event: &Event) -> Option<SessionStatus> {
     use EventType::*;
     let usual = match event.event_type {
         SessionStarted => SessionStatus::Starting,
-        SessionUnblocked | SessionResumed => SessionStatus::Running,
+        SessionRunning | SessionUnblocked | SessionResumed => SessionStatus::Running,
         SessionBlocked => SessionStatus::Blocked,
         SessionCompleted => SessionStatus::Completed,
         SessionFailed => SessionStatus::Error,
@@ -167,11 +174,11 @@ pub fn as_it_was(now: &Session, event: &Event, status: SessionStatus) -> Session
     if now.status != status || now.is_blocked_since_another(at) {
         then.current_phase = told("phase").or_else(|| now.current_phase.clone().filter(|_| over));
         then.last_checkpoint_id = now.last_checkpoint_id.clone().filter(|_| over);
-        then.blocked_type = told("blocked_type").and_then(|word| word.parse().ok());
-        then.blocked_on = told("blocked_on");
-        then.blocked_description = told("blocked_description").or_else(|| event.message.clone());
+        then.blocked_type = told("type").and_then(|word| word.parse().ok());
+        then.blocked_on = told("on");
+        then.blocked_description = event.message.clone();
         then.blocked_since = Some(at);
-        then.blocked_timeout_at = told_at("blocked_timeout_at");
+        then.blocked_timeout_at = told_at("deadline");
     }
     if status != SessionStatus::Blocked {
         then.blocked_type = None;
@@ -275,11 +282,20 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_beats_for_its_sessions_until_they_are_over() {
+        let lives = session(json!({}));
+        assert_eq!(heartbeat(&lives, None), at(30));
+        assert_eq!(heartbeat(&lives, Some(at(100))), at(40));
+        assert_eq!(heartbeat(&lives, Some(at(80))), at(30));
+        assert_eq!(heartbeat(&session(json!({ "status": "completed" })), Some(at(100))), at(30));
+    }
+
+    #[test]
     fn only_what_changes_the_status_is_a_change() {
         use EventType::*;
         let of = |kind, old, new| change_of(&event(kind, 1, old, new));
         assert_eq!(of(SessionStarted, None, None), Some(SessionStatus::Starting));
-        assert_eq!(of(SessionStarted, Some("starting"), Some("running")), Some(SessionStatus::Running));
+        assert_eq!(of(SessionRunning, Some("starting"), Some("running")), Some(SessionStatus::Running));
         assert_eq!(of(SessionFailed, Some("running"), Some("error")), Some(SessionStatus::Error));
         assert_eq!(of(SessionResumed, Some("running"), Some("running")), None);
         assert_eq!(of(SessionCancelRequested, None, None), None);
@@ -300,7 +316,7 @@ mod tests {
         );
         assert_eq!((then.error_message, then.cancel_requested, then.heartbeat_at), (None, false, at(0)));
         let mut told = event(EventType::SessionBlocked, 10, Some("running"), Some("blocked"));
-        told.details = json!({ "blocked_type": "signal", "blocked_on": "go", "phase": "wait" });
+        told.details = json!({ "type": "signal", "on": "go", "phase": "wait" });
         let then = as_it_was(&over, &told, SessionStatus::Blocked);
         assert_eq!(then.blocked_type, Some(BlockedType::Signal));
         assert_eq!((then.blocked_on.as_deref(), then.blocked_since), (Some("go"), Some(at(10))));

@@ -71,7 +71,8 @@ pub fn of_step(step: &Step, session: &SessionId, cascade: &Cascade) -> Option<Ne
             about(EventType::SessionCancelRequested, child, format!("Cancelled with {session}"))
                 .details(json!({ "by": session }))
         }
-        Step::StartAttempt { .. }
+        Step::StartWorker
+        | Step::StartAttempt { .. }
         | Step::StartVerify { .. }
         | Step::OpenWait { .. }
         | Step::WithdrawWait { .. }
@@ -98,7 +99,9 @@ pub fn of_patch(before: &Session, patch: &Patch) -> Option<NewEvent> {
         SessionStatus::Running if before.status == SessionStatus::Blocked => {
             (EventType::SessionUnblocked, "Session goes on".to_owned())
         }
-        SessionStatus::Running if before.status == SessionStatus::Starting => return None,
+        SessionStatus::Running if before.status == SessionStatus::Starting => {
+            (EventType::SessionRunning, "Session runs".to_owned())
+        }
         SessionStatus::Completed => (EventType::SessionCompleted, "Session completed".to_owned()),
         SessionStatus::Error => {
             let why = patch.error_message.as_deref().unwrap_or("no reason given");

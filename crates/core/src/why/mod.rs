@@ -6,6 +6,7 @@
 mod container;
 mod job;
 mod others;
+mod session;
 #[cfg(test)]
 mod tests;
 
@@ -20,12 +21,13 @@ use crate::time::{human_age, seconds_between};
 pub use container::{ContainerFacts, container, unreadable};
 pub use job::job;
 pub use others::{InstanceFacts, ProviderFacts, TaskFacts, foreign, instance, provider, task, token};
+pub use session::{session, session_task, wait};
 
 /// `GET /api/v1/why/{id}`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Why {
     pub id: String,
-    /// `container`, `job`, `foreign`, `task`, `token`, `instance`, `provider`, …
+    /// `session`, `wait`, `task`, `container`, `job`, `foreign`, `token`, `instance`, `provider`, …
     pub kind: String,
     pub asked_at: Timestamp,
     /// How it is, in a sentence.

@@ -6,8 +6,12 @@
 mod containers;
 mod events;
 mod health;
+mod inbox;
 mod resources;
+mod run;
 mod schema;
+mod sessions;
+mod signals;
 mod text;
 mod tool;
 mod trouble;
@@ -34,11 +38,21 @@ use crate::service::Caller;
 
 /// Every tool. A new one is a file and a line here.
 static TOOLS: LazyLock<Vec<Entry>> = LazyLock::new(|| {
-    vec![Entry::of::<containers::Containers>(), Entry::of::<health::Health>(), Entry::of::<events::Events>()]
+    vec![
+        Entry::of::<containers::Containers>(),
+        Entry::of::<health::Health>(),
+        Entry::of::<events::Events>(),
+        Entry::of::<run::Run>(),
+        Entry::of::<sessions::Sessions>(),
+        Entry::of::<inbox::InboxTool>(),
+        Entry::of::<signals::Signals>(),
+    ]
 });
 
 const INSTRUCTIONS: &str = "Parhelia knows what is really running, what it costs and whether it is alive. Begin with \
-    parhelia_health; parhelia_containers lists, shows and ends containers; parhelia_events tells what happened. Ids \
+    parhelia_health; parhelia_containers lists, shows and ends containers; parhelia_events tells what happened. parhelia_run runs a cascade as a durable \
+    session, parhelia_sessions shows how far sessions are and why they are not done, parhelia_inbox what waits for a \
+    person, and parhelia_signals says something to whoever waits for it. Ids \
     may be shortened to a unique prefix. An error says what to do next.";
 
 /// Answers one request, which has passed the guard and the limit of a body.

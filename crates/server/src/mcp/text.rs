@@ -5,6 +5,10 @@ use std::fmt::Write as _;
 use parhelia_core::api::{ContainerView, Totals};
 use parhelia_core::event::Event;
 use parhelia_core::overview::Overview;
+use parhelia_core::session::SignalRow;
+use parhelia_core::session::api::{
+    AnswerReport, CleanupSessionsReport, Inbox, SessionDetail, SessionTotals, SessionTree, SessionView,
+};
 
 pub(super) fn list(containers: &[ContainerView], totals: &Totals) -> String {
     if containers.is_empty() {
@@ -59,11 +63,170 @@ pub(super) fn events(events: &[Event]) -> String {
         return "No events match. A larger since_minutes looks further back.".to_owned();
     }
     let line = |event: &Event| {
-        let who = event.container_id.as_deref().unwrap_or("-");
+        let who = event.container_id.as_deref().or(event.session_id.as_deref()).unwrap_or("-");
         let message = event.message.as_deref().map(clean).unwrap_or_default();
         format!("{} {} {who} {message}", event.timestamp, event.event_type)
     };
     events.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn session_line(view: &SessionView) -> String {
+    let session = &view.session;
+    let mut out = format!("{} {} {}", session.session_id, clean(&session.cascade_id), session.status);
+    if let Some(name) = &session.name {
+        let _ = write!(out, " name={}", clean(name));
+    }
+    if let Some(phase) = &session.current_phase {
+        let _ = write!(out, " phase={}", clean(phase));
+    }
+    let progress = &view.progress;
+    let _ = write!(
+        out,
+        " phases={}/{} tasks={}/{}",
+        progress.phases_done, progress.phases, progress.tasks_done, progress.tasks
+    );
+    if let Some(kind) = session.blocked_type {
+        let _ = write!(out, " waits_for={kind}");
+    }
+    if let Some(error) = &session.error_message {
+        let _ = write!(out, " error={}", clean(error));
+    }
+    let _ = write!(out, " age={}", age(view.age));
+    out
+}
+
+pub(super) fn sessions(sessions: &[SessionView], totals: &SessionTotals) -> String {
+    if sessions.is_empty() {
+        return "No sessions match. status_filter=all shows every one, those too that were over long ago."
+            .to_owned();
+    }
+    let mut out: String = sessions.iter().map(|view| session_line(view) + "\n").collect();
+    let _ = write!(
+        out,
+        "{} shown of {}; {} things wait for a person.",
+        sessions.len(),
+        totals.total,
+        totals.inbox
+    );
+    out
+}
+
+pub(super) fn session(detail: &SessionDetail) -> String {
+    let mut out = session_line(&detail.view);
+    for phase in &detail.phases {
+        let status = phase.row.as_ref().map_or("not begun", |row| row.status.as_str());
+        let _ = write!(out, "\nphase {} ({}): {status}", clean(&phase.name), phase.kind);
+        if let Some(error) = phase.row.as_ref().and_then(|row| row.error.as_deref()) {
+            let _ = write!(out, ": {}", clean(error));
+        }
+        for view in &phase.tasks {
+            let task = &view.task;
+            let _ = write!(out, "\n  task {}: {} attempt={}", clean(&task.key), task.state, task.attempt);
+            if let Some(code) = task.exit_code {
+                let _ = write!(out, " exit={code}");
+            }
+            if let Some(container) = view.attempts.last().and_then(|attempt| attempt.container_id.as_ref()) {
+                let _ = write!(out, " container={container}");
+            }
+        }
+        if phase.tasks_left_out > 0 {
+            let _ = write!(out, "\n  and {} tasks more", phase.tasks_left_out);
+        }
+    }
+    if !detail.outputs.is_null() {
+        let _ = write!(out, "\noutputs: {}", detail.outputs);
+    }
+    for why in &detail.waiting {
+        let _ = write!(out, "\nnot done: {}", clean(why));
+    }
+    out
+}
+
+pub(super) fn session_tree(tree: &SessionTree) -> String {
+    let mut out = session(&tree.detail);
+    for below in &tree.below {
+        let _ = write!(out, "\n\n{}", session_tree(below));
+    }
+    out
+}
+
+pub(super) fn zombies(report: &CleanupSessionsReport) -> String {
+    if report.zombies.is_empty() {
+        return "Every session that is not over has a living server.".to_owned();
+    }
+    let line = |zombie: &parhelia_core::session::api::Zombie| {
+        format!(
+            "{} {} was {}: {}",
+            zombie.session_id,
+            clean(&zombie.cascade_id),
+            zombie.status,
+            zombie.outcome
+        )
+    };
+    let mut out = report.zombies.iter().map(line).collect::<Vec<_>>().join("\n");
+    if report.dry_run {
+        out.push_str("\nNothing was changed: dry_run.");
+    }
+    out
+}
+
+pub(super) fn inbox(inbox: &Inbox) -> String {
+    if inbox.items.is_empty() && inbox.jobs.is_empty() {
+        return format!(
+            "Nothing waits for a person; {} waits for signals or sensors.",
+            inbox.blocked_elsewhere
+        );
+    }
+    let mut lines: Vec<String> = Vec::new();
+    for item in &inbox.items {
+        lines.push(format!(
+            "{} {} {} phase={} waiting={}: {} (answer: {})",
+            item.id,
+            item.kind,
+            item.session_id,
+            clean(&item.phase),
+            age(item.waiting),
+            clean(&item.description),
+            clean(&item.fits)
+        ));
+    }
+    for job in &inbox.jobs {
+        let reason = job.reason.as_deref().map(clean).unwrap_or_default();
+        lines.push(format!(
+            "job {} waiting={}: {reason} (a person runs: {})",
+            job.job_id,
+            age(job.waiting),
+            job.command
+        ));
+    }
+    lines.join("\n")
+}
+
+pub(super) fn answers(report: &AnswerReport) -> String {
+    let mut lines: Vec<String> =
+        report.answered.iter().map(|wait| format!("{} is answered; its session goes on.", wait.id)).collect();
+    lines.extend(
+        report.refused.iter().map(|one| format!("{} is not: {}", clean(&one.id), clean(&one.reason))),
+    );
+    lines.join("\n")
+}
+
+pub(super) fn signals(signals: &[SignalRow]) -> String {
+    if signals.is_empty() {
+        return "No signals match.".to_owned();
+    }
+    let line = |signal: &SignalRow| {
+        let whom = signal.session_id.as_ref().map_or("-", |id| id.as_str());
+        format!(
+            "{} {} session={whom} deliveries={} fired={} by {}",
+            signal.id,
+            clean(&signal.name),
+            signal.deliveries,
+            signal.fired_at,
+            clean(&signal.fired_by)
+        )
+    };
+    signals.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 pub(super) fn overview(overview: &Overview) -> String {

@@ -58,6 +58,10 @@ impl From<Fault> for Trouble {
     fn from(fault: Fault) -> Self {
         let problem = fault.problem();
         let fix = match problem.code.as_str() {
+            "not_found" if problem.detail.starts_with("there is no session") => {
+                "list what there is: parhelia_sessions with action=list and status_filter=all; a unique prefix of an id is enough, so is a name"
+                    .to_owned()
+            }
             "not_found" => {
                 "list what there is: parhelia_containers with action=list and state_filter=all; a unique prefix of an id is enough"
                     .to_owned()

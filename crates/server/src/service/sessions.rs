@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parhelia_core::api::RunRequest;
-use parhelia_core::cascade::{Cascade, parse};
+use parhelia_core::cascade::{Cascade, Lifetime, parse};
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::ids::{ContainerId, SessionId};
 use parhelia_core::session::api::{
@@ -24,7 +24,7 @@ use super::{AskedJob, Caller, Intent, Service, ServiceError};
 const CANCEL_GRACE_SECONDS: i64 = 10;
 const LONGEST_GRACE_SECONDS: i64 = 3600;
 /// What `exec` calls its cascade.
-const EXEC: &str = "exec";
+pub(super) const EXEC: &str = "exec";
 /// Tasks of one level that a fork can take over.
 const MOST_TASKS: i64 = 1_000_000;
 const ZOMBIES: i64 = 1000;
@@ -57,6 +57,14 @@ impl Service {
         let provider = request.provider.as_deref().or(cascade.workers.provider.as_deref());
         if let Some(provider) = provider {
             self.provider(provider)?;
+        }
+        let at_home = provider.is_none_or(|name| name == "process" || name.starts_with("process:"));
+        if cascade.workers.lifetime == Lifetime::Session && !at_home {
+            let named = provider.unwrap_or_default();
+            return Err(ServiceError::invalid(
+                format!("workers that live as long as their session run at provider process, not at {named}"),
+                "leave workers.provider out, or set workers.lifetime to 'task'",
+            ));
         }
         let surroundings = Surroundings {
             workdir: request.workdir,

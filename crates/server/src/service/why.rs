@@ -6,9 +6,10 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parhelia_core::event::Event;
-use parhelia_core::ids::{ContainerId, TokenId};
+use parhelia_core::ids::{ContainerId, SessionId, TaskId, TokenId, WaitId};
 use parhelia_core::job::Job;
 use parhelia_core::sandbox::Inspection;
+use parhelia_core::session::api::TaskView;
 use parhelia_core::why::{
     self, ContainerFacts, Evidence, InstanceFacts, ProviderFacts, TaskFacts, Why, Word,
 };
@@ -16,6 +17,7 @@ use parhelia_providers::SandboxRef;
 use parhelia_store::{ContainerFilter, EventFilter, JobFilter, StoreError};
 
 use super::reconciler::cycle_view;
+use super::sessions::EXEC;
 use super::{Service, ServiceError};
 
 /// A person waits for the answer: a provider that takes longer has not answered.
@@ -32,7 +34,8 @@ struct Candidate<'a> {
 type Found<'a> = BoxFuture<'a, Result<Vec<Candidate<'a>>, ServiceError>>;
 type Explainer = for<'a> fn(&'a Service, &'a str) -> Found<'a>;
 
-const EXPLAINERS: &[Explainer] = &[containers, jobs, foreigners, tokens, providers, instances, tasks];
+const EXPLAINERS: &[Explainer] =
+    &[sessions, waits, containers, jobs, foreigners, tokens, providers, instances, tasks];
 
 impl Service {
     /// By an id, or a unique prefix of one, of anything that can be explained.
@@ -57,7 +60,7 @@ impl Service {
                 Err(ServiceError::Ambiguous { given: shown, matches })
             }
             (None, _) => Err(ServiceError::NotFound {
-                what: "container, job, task, token, instance or provider",
+                what: "session, wait, container, job, task, token, instance or provider",
                 id: shown,
                 fix: "'parhelia containers --all' lists the containers; a unique prefix of an id is enough",
             }),
@@ -169,13 +172,75 @@ impl Service {
         Ok(why::instance(&InstanceFacts { view, containers }, self.clock.now()))
     }
 
+    async fn why_session(&self, id: SessionId) -> Result<Why, ServiceError> {
+        let events = self.events_of_session(&id).await?;
+        let detail = self.session_detail(&id).await?;
+        Ok(why::session(&detail, &events, self.clock.now()))
+    }
+
+    async fn events_of_session(&self, id: &SessionId) -> Result<Vec<Event>, ServiceError> {
+        self.latest(EventFilter { session_id: Some(id.to_string()), ..EventFilter::default() }).await
+    }
+
+    async fn why_wait(&self, id: WaitId) -> Result<Why, ServiceError> {
+        let wait = self.store.wait(&id).await?.ok_or_else(|| no_wait(id.as_str()))?;
+        let view = self.session_detail(&wait.session_id).await?.view;
+        let events = self.events_of_session(&wait.session_id).await?;
+        Ok(why::wait(&wait, &view, &events, self.clock.now()))
+    }
+
     async fn why_task(&self, id: &str, title: String) -> Result<Why, ServiceError> {
         let now = self.clock.now();
+        if let Ok(of_session) = TaskId::parse(id)
+            && let Some(task) = self.store.session_task(&of_session).await?
+        {
+            let view = self.session_detail(&task.session_id).await?.view;
+            let attempts = self.store.attempts_of(&[&task.id]).await?;
+            let of_it = EventFilter { task_id: Some(id.to_owned()), ..Default::default() };
+            let events = self.latest(of_it).await?;
+            return Ok(why::session_task(&TaskView { task, attempts }, &view, &events, now));
+        }
         let filter = ContainerFilter { task_id: Some(id.to_owned()), limit: Some(100), ..Default::default() };
         let rows = self.store.containers(&filter).await?;
         let events = self.latest(EventFilter { task_id: Some(id.to_owned()), ..Default::default() }).await?;
         let containers = rows.into_iter().map(|row| self.view(row, None, now)).collect();
         Ok(why::task(&TaskFacts { id: id.to_owned(), title, containers, events }, now))
+    }
+}
+
+/// By its id, a prefix of that, or its name. One command that was run by `exec` is its job, unless it is meant by its id.
+fn sessions<'a>(service: &'a Service, given: &'a str) -> Found<'a> {
+    async move {
+        let by_id = given.starts_with(SessionId::PREFIX);
+        let mut found = Vec::new();
+        for id in service.sessions_meant(given).await? {
+            let row = service.store.session(&id).await?;
+            if by_id || row.is_some_and(|row| row.cascade_id != EXEC) {
+                let explain = service.why_session(id.clone()).boxed();
+                found.push(Candidate { id: id.to_string(), explain });
+            }
+        }
+        Ok(found)
+    }
+    .boxed()
+}
+
+fn waits<'a>(service: &'a Service, given: &'a str) -> Found<'a> {
+    async move {
+        if !given.starts_with(WaitId::PREFIX) || given.len() == WaitId::PREFIX.len() {
+            return Ok(Vec::new());
+        }
+        let candidate = |id: WaitId| Candidate { id: id.to_string(), explain: service.why_wait(id).boxed() };
+        Ok(service.store.resolve_wait(given).await?.into_iter().map(candidate).collect())
+    }
+    .boxed()
+}
+
+fn no_wait(id: &str) -> ServiceError {
+    ServiceError::NotFound {
+        what: "wait",
+        id: id.to_owned(),
+        fix: "'parhelia inbox' lists what waits for a person",
     }
 }
 

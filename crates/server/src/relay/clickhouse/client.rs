@@ -11,6 +11,8 @@ use parhelia_core::config::Clickhouse;
 use parhelia_providers::secret;
 
 const CONNECT: Duration = Duration::from_secs(5);
+/// Shorter than any server keeps a connection on which nothing is said: one that it is about to close is not used.
+const IDLE: Duration = Duration::from_secs(2);
 /// What is read of an answer: the longest that is asked for is a line for each session of a batch.
 const ANSWER_BYTES: usize = 16 << 20;
 const TROUBLE_CHARS: usize = 300;
@@ -147,6 +149,7 @@ fn client(config: &Clickhouse, url: &str) -> Result<reqwest::Client, String> {
         .user_agent(format!("parhelia/{}", parhelia_core::VERSION))
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT.min(timeout))
+        .pool_idle_timeout(IDLE)
         .timeout(timeout);
     if let Ok(address) = reqwest::Url::parse(url) {
         let host = address.host_str().unwrap_or_default().trim_matches(['[', ']']);

@@ -9,7 +9,7 @@ use parhelia_core::event::Event;
 use parhelia_core::ids::SessionId;
 use parhelia_core::session::Session;
 use parhelia_core::session::projection::{
-    HISTORY_COLUMNS, STATE_COLUMNS, as_it_was, change_of, history_row, state_row,
+    HISTORY_COLUMNS, STATE_COLUMNS, as_it_was, change_of, heartbeat, history_row, state_row,
 };
 use serde::Serialize;
 use tracing::{info, warn};
@@ -220,7 +220,7 @@ impl<'a> Sender<'a> {
     async fn send_batch(&mut self, events: &[Event], to: i64) -> Result<(), Stopped> {
         let ids: BTreeSet<SessionId> = events.iter().filter_map(session_of).collect();
         let ids: Vec<SessionId> = ids.into_iter().collect();
-        let sessions = self.context.store.sessions_by_ids(&ids).await?;
+        let sessions = self.beating(self.context.store.sessions_by_ids(&ids).await?).await?;
         let by_id: BTreeMap<&str, &Session> = sessions.iter().map(|s| (s.session_id.as_str(), s)).collect();
         let mut changes = Vec::new();
         for event in events {
@@ -277,9 +277,9 @@ impl<'a> Sender<'a> {
         let page = self.page_size();
         let sessions = self.context.store.sessions_page(after, page).await?;
         let done = (sessions.len() as i64) < page;
-        if let Some(last) = sessions.last() {
-            self.missing = Some(last.session_id.as_str().to_owned());
-            self.send_states(&sessions).await?;
+        if let Some(last) = sessions.last().map(|last| last.session_id.as_str().to_owned()) {
+            self.send_states(sessions).await?;
+            self.missing = Some(last);
         }
         if done {
             self.missing = None;
@@ -299,8 +299,9 @@ impl<'a> Sender<'a> {
             let sessions = self.context.store.sessions_beating((&after.0, &after.1), page).await?;
             let Some(last) = sessions.last() else { break };
             after = (last.owner_id.clone().unwrap_or_default(), last.session_id.as_str().to_owned());
-            self.send_states(&sessions).await?;
-            if (sessions.len() as i64) < page {
+            let done = (sessions.len() as i64) < page;
+            self.send_states(sessions).await?;
+            if done {
                 break;
             }
         }
@@ -312,9 +313,20 @@ impl<'a> Sender<'a> {
         i64::try_from(self.clickhouse.config.batch_rows).unwrap_or(i64::MAX)
     }
 
-    async fn send_states(&mut self, sessions: &[Session]) -> Result<(), Stopped> {
+    async fn send_states(&mut self, sessions: Vec<Session>) -> Result<(), Stopped> {
+        let sessions = self.beating(sessions).await?;
         let version = self.places.reserve(self.context, None).await?;
-        self.insert_states(sessions, version).await
+        self.insert_states(&sessions, version).await
+    }
+
+    /// With the sign of life of their owners.
+    async fn beating(&self, mut sessions: Vec<Session>) -> Result<Vec<Session>, Stopped> {
+        let leases = self.context.store.owner_leases().await?;
+        for session in &mut sessions {
+            let lease = session.owner_id.as_ref().and_then(|owner| leases.get(owner));
+            session.heartbeat_at = heartbeat(session, lease.copied());
+        }
+        Ok(sessions)
     }
 
     async fn insert_states(&mut self, sessions: &[Session], version: i64) -> Result<(), Stopped> {
