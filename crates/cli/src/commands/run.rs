@@ -17,7 +17,7 @@ use super::sessions::watch::{Changes, verdict};
 use crate::args::RunCascadeArgs;
 use crate::client::Client;
 use crate::context::Context;
-use crate::error::{CliError, Result};
+use crate::error::{CliError, Exit, Result};
 use crate::output::{self, text};
 
 /// Until a server that is away is asked again.
@@ -200,7 +200,9 @@ impl<'a> Attached<'a> {
         } else {
             self.tell(tree);
         }
-        Ok(tree.detail.view.session.status.is_over())
+        let status = tree.detail.view.session.status;
+        // Nobody goes on with an orphaned one before a person says so.
+        Ok(status.is_over() || status == SessionStatus::Orphaned)
     }
 
     /// In lines: what has changed since the last look.
@@ -229,6 +231,14 @@ impl<'a> Attached<'a> {
                 "session {} is cancelled: all of it is gone",
                 self.id
             )));
+        }
+        if session.status == SessionStatus::Orphaned {
+            let message = format!(
+                "session {} is orphaned: its server died, and nobody goes on with it by itself",
+                self.id
+            );
+            return Err(CliError::new(Exit::WorkFailed, "orphaned", message)
+                .fix(format!("'parhelia sessions resume {}' goes on with it", self.id)));
         }
         verdict(&self.id, session.status, session.error_message.as_deref())
     }
