@@ -208,3 +208,29 @@ fn an_owner_that_slept_past_its_lease_is_refused_at_its_first_write_and_stops() 
         (session["progress"]["phases_done"].as_i64() > before).then_some(())
     });
 }
+
+#[test]
+fn an_owner_that_died_on_this_machine_is_known_by_its_lock_and_nobody_waits_for_its_lease() {
+    let team = Team::new();
+    let (one, two) = (team.home(), team.home());
+    let first = one.up(&[]);
+    let _second = two.up(&[]);
+    let id = start(
+        &one,
+        &json!({ "cascade_id": "left", "phases": [
+            { "name": "a", "await": { "signal": "go" } }, { "name": "b", "set": { "x": 1 } },
+        ]}),
+    );
+    reaches(&one, &id, "blocked");
+    let lease = team.rows(&format!(
+        "SELECT o.lease_until FROM owners o JOIN sessions s ON s.owner_id = o.id WHERE s.session_id = '{id}'"
+    ))[0][0]
+        .clone();
+    first.kill();
+    eventually("the other goes on with it", || (!two.told("session_resumed").is_empty()).then_some(()));
+    let resumed =
+        team.rows("SELECT timestamp FROM events WHERE event_type = 'session_resumed'")[0][0].clone();
+    assert!(resumed < lease, "at {resumed}, before the lease ended at {lease}");
+    assert_eq!(two.api("POST", "/api/v1/signals", Some(json!({ "name": "go" }))).0, 201);
+    reaches(&two, &id, "completed");
+}
