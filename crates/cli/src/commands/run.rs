@@ -172,10 +172,16 @@ impl<'a> Attached<'a> {
 
     /// A server that is away has not ended it: it comes back, or is started by the next question.
     async fn away(&mut self, error: CliError) -> Result<()> {
-        let passing = matches!(
-            error.code.as_str(),
-            "no_server" | "connection_broken" | "timeout" | "unreachable" | "not_ready" | "start_failed"
-        ) || error.code.starts_with("http_5");
+        const PASSING: [&str; 7] = [
+            "no_server",
+            "server_not_started",
+            "connection_broken",
+            "timeout",
+            "unreachable",
+            "unavailable",
+            "busy",
+        ];
+        let passing = PASSING.contains(&error.code.as_str()) || error.code.starts_with("http_5");
         if !passing {
             return Err(error);
         }

@@ -60,4 +60,5 @@ mod telemetry;
 mod upgrade;
 mod why;
 mod wiring;
+mod workers;
 mod zero_pids;

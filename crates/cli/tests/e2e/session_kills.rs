@@ -97,8 +97,8 @@ fn a_session_whose_server_is_killed_again_and_again_completes_with_every_effect_
     let id = start(&home, &thirty_phases(&file));
     let mut server = Some(server);
     for _ in 0..kills {
-        let longest = if dice.roll(3) == 0 { 120 } else { 1200 };
-        sleep(Duration::from_millis(dice.roll(longest)));
+        let most = if dice.roll(3) == 0 { 120 } else { 1200 };
+        sleep(Duration::from_millis(dice.roll(most)));
         if let Some(server) = server.take() {
             server.kill();
         }

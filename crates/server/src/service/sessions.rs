@@ -83,8 +83,8 @@ impl Service {
 
     async fn begin(&self, new: NewSession, caller: &Caller) -> Result<Session, ServiceError> {
         let now = self.clock.now();
-        let event = started(&new, &caller.subject);
-        self.store.start_session(&new, vec![event], now).await?;
+        let events = all_started(&new, &caller.subject);
+        self.store.start_session(&new, events, now).await?;
         self.session_row(&new.session_id).await
     }
 
@@ -429,16 +429,20 @@ impl Service {
     }
 }
 
-/// What becomes of a session whose owner is dead: it goes on where that may be.
+/// What becomes of a session whose owner is dead: it goes on where that may be. One that was left goes on when its end is
+/// wanted, or when the session above it goes on.
 pub(crate) fn heir(session: &Session) -> SessionStatus {
-    if session.cancel_requested || (session.resumable && session.auto_resume) {
-        match session.status {
-            SessionStatus::Orphaned => SessionStatus::Running,
-            other => other,
-        }
-    } else {
-        SessionStatus::Orphaned
+    match session.status {
+        SessionStatus::Orphaned => SessionStatus::Running,
+        other if session.cancel_requested || (session.resumable && session.auto_resume) => other,
+        _ => SessionStatus::Orphaned,
     }
+}
+
+/// Of a session, and of those below it that begin with it.
+fn all_started(new: &NewSession, by: &str) -> Vec<NewEvent> {
+    let below = new.done.iter().filter_map(|done| done.child.as_deref());
+    std::iter::once(started(new, by)).chain(below.flat_map(|child| all_started(child, by))).collect()
 }
 
 pub(crate) fn started(new: &NewSession, by: &str) -> NewEvent {

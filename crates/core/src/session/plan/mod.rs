@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{PhaseRow, PhaseStatus, Session, SessionStatus};
 use crate::cascade::template::{self, Scope, TemplateError};
 use crate::cascade::{Awaited, Cascade, Sensor, Work};
-use crate::ids::{ContainerId, TaskId, WaitId};
+use crate::ids::{ContainerId, SignalId, TaskId, WaitId};
 
 pub use shapes::*;
 pub use tasks::{Claim, LARGEST_OUTPUT_BYTES, MOST_CRASHES, Report};
@@ -154,6 +154,8 @@ struct Planner<'a> {
     opened: Vec<Blocked>,
     /// Waits that are over with this plan.
     closed: BTreeSet<WaitId>,
+    /// Signals that end a wait with this plan.
+    delivered: BTreeSet<SignalId>,
 }
 
 /// How what a task ran in looks now.
@@ -176,6 +178,7 @@ impl<'a> Planner<'a> {
             alive: 0,
             opened: Vec::new(),
             closed: BTreeSet::new(),
+            delivered: BTreeSet::new(),
         }
     }
 }

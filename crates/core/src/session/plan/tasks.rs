@@ -119,7 +119,8 @@ impl Planner<'_> {
             self.waiting.push(format!("phase {}: {alive} of its tasks run", phase.name));
         }
         if alive > 0 || unsettled || (left > 0 && !failing) {
-            self.alive += usize::from(alive == 0 && left > 0);
+            // What comes again is not a wait for somebody outside.
+            self.alive += usize::from(alive == 0 && (left > 0 || unsettled));
             return;
         }
         if let Some(message) = failed {
