@@ -200,6 +200,7 @@ statements! {
     SESSION_CHILDREN = "session_children",
     SESSIONS_OF_CONTAINERS = "sessions_of_containers",
     SESSIONS_WAITING_FOR = "sessions_waiting_for",
+    ATTEMPT_SAID = "attempt_said",
     ATTEMPTS_OF_TASKS = "attempts_of_tasks",
     CASCADE_BY_HASH = "cascade_by_hash",
     CHECKPOINT_BY_ID = "checkpoint_by_id",

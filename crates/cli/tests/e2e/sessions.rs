@@ -309,3 +309,29 @@ fn a_level_of_thousands_is_counted_and_paged_and_not_listed_whole() {
     home.ok(&["sessions", "cancel", &id, "--force", "--wait"]);
     assert!(home.ok(&["why", &id]).contains("It was cancelled"));
 }
+
+#[test]
+fn what_the_tasks_of_workers_wrote_is_read_like_any_other() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let tasks = json!([
+        {"id": "one", "run": "echo from one; echo and more"},
+        {"id": "two", "run": "echo from two; exit 3"},
+    ]);
+    let cascade = json!({
+        "cascade_id": "crew", "workers": {"lifetime": "session", "count": 1}, "phases": [{"name": "level", "tasks": tasks}],
+    });
+    let id = begin_as(&home, json!({"cascade": cascade, "name": "crew"}));
+    let failed = until_session(&home, &id, "error");
+    assert!(text(&failed, "error_message").contains("two"), "{failed}");
+    assert_eq!(home.ok(&["sessions", "logs", "crew", "--task", "one"]), "from one\nand more\n");
+    assert_eq!(home.ok(&["sessions", "logs", "crew", "--task", "two", "-f"]), "from two\n");
+    assert_eq!(home.ok(&["sessions", "logs", "crew", "--task", "one", "--tail", "1"]), "and more\n");
+    let task = text(&phase(&failed, "level")["tasks"][0], "id").to_owned();
+    let attempt = 1;
+    let (status, said) = home.api("GET", &format!("/api/v1/tasks/{task}/attempts/{attempt}/output"), None);
+    assert_eq!((status, text(&said, "output")), (200, "from one\nand more\n"));
+    let attempt = 9;
+    let (status, problem) = home.api("GET", &format!("/api/v1/tasks/{task}/attempts/{attempt}/output"), None);
+    assert!(status == 404 && text(&problem, "fix").contains("sessions show"), "{problem}");
+}

@@ -122,6 +122,13 @@ pub struct SessionTree {
     pub below: Vec<SessionTree>,
 }
 
+/// `GET /api/v1/tasks/{id}/attempts/{attempt}/output`: of a task that a worker ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct AttemptOutput {
+    /// The end of what it wrote.
+    pub output: String,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct TaskList {
     pub tasks: Vec<TaskView>,

@@ -94,6 +94,7 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Viewer, routes!(sessions::tree))
         .add(Access::Viewer, routes!(sessions::tasks))
         .add(Access::Viewer, routes!(sessions::checkpoints))
+        .add(Access::Viewer, routes!(sessions::output))
         .add(Access::Viewer, routes!(signals::signals))
         .add(Access::Operator, routes!(signals::fire))
         .add(Access::Viewer, routes!(inbox::inbox))

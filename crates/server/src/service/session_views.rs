@@ -10,8 +10,8 @@ use parhelia_core::Timestamp;
 use parhelia_core::cascade::Cascade;
 use parhelia_core::ids::{SessionId, TaskId};
 use parhelia_core::session::api::{
-    CheckpointList, PhaseView, Progress, SessionDetail, SessionList, SessionTotals, SessionTree, SessionView,
-    TaskList, TaskView,
+    AttemptOutput, CheckpointList, PhaseView, Progress, SessionDetail, SessionList, SessionTotals,
+    SessionTree, SessionView, TaskList, TaskView,
 };
 use parhelia_core::session::outline::{Outline, PhaseOutline};
 use parhelia_core::session::{
@@ -179,6 +179,24 @@ impl Service {
         }
         let next = found.last().filter(|_| more).map(|task| task.position);
         Ok(TaskList { tasks: self.task_views(found).await?, next })
+    }
+
+    /// What a task that a worker ran has written, as far as it is kept.
+    pub async fn attempt_output(&self, task: &str, attempt: i64) -> Result<AttemptOutput, ServiceError> {
+        let none = |fix| ServiceError::NotFound {
+            what: "output of that attempt of task",
+            id: task.chars().take(64).collect(),
+            fix,
+        };
+        let fix = "'parhelia sessions show' names the tasks and attempts of a session";
+        let id = TaskId::parse(task).map_err(|_| none(fix))?;
+        match self.store.attempt_said(&id, attempt).await? {
+            Some(Some(output)) => Ok(AttemptOutput { output }),
+            Some(None) => Err(none(
+                "a worker's task has its output once it has ended; any other's is that of its container",
+            )),
+            None => Err(none(fix)),
+        }
     }
 
     async fn only_phase_with_tasks(&self, id: &SessionId) -> Result<String, ServiceError> {

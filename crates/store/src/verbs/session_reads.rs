@@ -159,6 +159,11 @@ impl Store {
         self.many(&sql::ATTEMPTS_OF_TASKS, ids, row_session::attempt).await
     }
 
+    /// What a worker's attempt wrote; inside `None` while it has not ended, and of one in a container of its own.
+    pub async fn attempt_said(&self, task: &TaskId, attempt: i64) -> Result<Option<Option<String>>> {
+        self.query_one(&sql::ATTEMPT_SAID, params![task, attempt], |c| c.text_opt()).await
+    }
+
     /// The text of a definition.
     pub async fn cascade_by_hash(&self, hash: &str) -> Result<Option<String>> {
         self.query_one(&sql::CASCADE_BY_HASH, params![hash], |c| c.text()).await

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use parhelia_core::ids::{ContainerId, TaskId};
-use parhelia_core::session::api::{SessionDetail, TaskList, TaskView};
+use parhelia_core::session::api::{AttemptOutput, SessionDetail, TaskList, TaskView};
 
 use super::{get, id_of};
 use crate::args::{LogsArgs, SessionLogsArgs};
@@ -20,7 +20,8 @@ struct Output {
     name: String,
     task: TaskId,
     attempt: i64,
-    container: ContainerId,
+    /// Absent: a worker ran it.
+    container: Option<ContainerId>,
     began: jiff::Timestamp,
 }
 
@@ -45,13 +46,7 @@ pub(super) async fn run(ctx: &Context, args: SessionLogsArgs) -> Result<()> {
             if named {
                 ctx.out.note(&text::clean(&format!("==> {} (attempt {}) <==", output.name, output.attempt)));
             }
-            let wanted = LogsArgs {
-                id: output.container.to_string(),
-                follow: args.follow,
-                tail: args.tail,
-                tail_bytes: None,
-            };
-            logs::show(ctx, &client, output.container.as_str(), &wanted).await?;
+            print(ctx, &client, output, &args).await?;
             printed.insert((output.task.clone(), output.attempt));
         }
         let over = detail.view.session.status.is_over()
@@ -73,6 +68,19 @@ pub(super) async fn run(ctx: &Context, args: SessionLogsArgs) -> Result<()> {
         ctx.out.hint(&format!("The sessions below it have their own: {}", below.join(", ")));
     }
     Ok(())
+}
+
+async fn print(ctx: &Context, client: &Client, output: &Output, args: &SessionLogsArgs) -> Result<()> {
+    let Output { container: Some(container), .. } = output else {
+        let path = format!("/tasks/{}/attempts/{}/output", output.task, output.attempt);
+        let said: AttemptOutput = client.get(&path, &[]).await?;
+        let lines: Vec<&str> = said.output.split_inclusive('\n').collect();
+        let from = args.tail.map_or(0, |tail| lines.len().saturating_sub(tail));
+        return ctx.out.bytes(lines[from..].concat().as_bytes());
+    };
+    let id = container.to_string();
+    let wanted = LogsArgs { id, follow: args.follow, tail: args.tail, tail_bytes: None };
+    logs::show(ctx, client, container.as_str(), &wanted).await
 }
 
 /// The tasks of every phase, or those that `wanted` may mean.
@@ -137,14 +145,14 @@ fn outputs_of(tasks: &[TaskView], attempt: Option<i64>) -> Vec<Output> {
         .iter()
         .flat_map(|view| view.attempts.iter().map(move |one| (view, one)))
         .filter(|(_, one)| attempt.is_none_or(|wanted| wanted == one.attempt))
-        .filter_map(|(view, one)| {
-            Some(Output {
-                name: name_of(view),
-                task: view.task.id.clone(),
-                attempt: one.attempt,
-                container: one.container_id.clone()?,
-                began: one.started_at,
-            })
+        // What a worker's task wrote comes with its end.
+        .filter(|(_, one)| one.container_id.is_some() || one.ended_at.is_some())
+        .map(|(view, one)| Output {
+            name: name_of(view),
+            task: view.task.id.clone(),
+            attempt: one.attempt,
+            container: one.container_id.clone(),
+            began: one.started_at,
         })
         .collect();
     outputs.sort_by(|a, b| (a.began, &a.task, a.attempt).cmp(&(b.began, &b.task, b.attempt)));

@@ -394,7 +394,7 @@ impl Planner<'_> {
         let facts = self.facts;
         let mut started = 0;
         for task in &level.resting {
-            let newest = facts.waits.iter().filter(|w| w.task_id.as_ref() == Some(&task.id)).next_back();
+            let newest = facts.waits.iter().rfind(|w| w.task_id.as_ref() == Some(&task.id));
             let Some(wait) = newest else { continue };
             match wait.status {
                 WaitStatus::Open => {

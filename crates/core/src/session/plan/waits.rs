@@ -106,7 +106,7 @@ impl Planner<'_> {
     pub(super) fn advance_wait(&mut self, state: &mut State, place: usize, phase: &Phase, wanted: &Await) {
         let facts = self.facts;
         let mine = |wait: &&WaitRow| wait.phase == phase.name && wait.task_id.is_none();
-        let Some(wait) = facts.waits.iter().filter(mine).next_back() else { return };
+        let Some(wait) = facts.waits.iter().rfind(mine) else { return };
         match wait.status {
             WaitStatus::Answered => self.take_answer(state, place, phase, wait, wait.answer.clone()),
             WaitStatus::Open => {

@@ -4,7 +4,9 @@ use axum::Json;
 use axum::extract::{Path, State};
 use parhelia_core::api::Problem;
 use parhelia_core::session::TaskStatus;
-use parhelia_core::session::api::{CheckpointList, SessionDetail, SessionList, SessionTree, TaskList};
+use parhelia_core::session::api::{
+    AttemptOutput, CheckpointList, SessionDetail, SessionList, SessionTree, TaskList,
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -127,4 +129,16 @@ pub(in crate::http) async fn checkpoints(
     Ask(ask): Ask<CheckpointsAsk>,
 ) -> Answer<CheckpointList> {
     Ok(Json(app.service.session_checkpoints(&id, ask.after.as_deref(), ask.limit).await?))
+}
+
+/// What a task that a worker ran has written: the end of it. Any other's is that of its container.
+#[utoipa::path(
+    get, path = "/api/v1/tasks/{id}/attempts/{attempt}/output", tag = "sessions",
+    params(("id" = String, Path), ("attempt" = i64, Path)), responses((status = 200, body = AttemptOutput)),
+)]
+pub(in crate::http) async fn output(
+    State(app): State<App>,
+    Path((id, attempt)): Path<(String, i64)>,
+) -> Answer<AttemptOutput> {
+    Ok(Json(app.service.attempt_output(&id, attempt).await?))
 }
