@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use parhelia_core::Timestamp;
 use parhelia_core::ids::{
-    CheckpointId, ContainerId, DeliveryId, SessionId, SignalId, TaskId, TokenId, WaitId,
+    CheckpointId, ContainerId, DeliveryId, SessionId, SignalId, TaskId, TokenId, WaitId, WorkerId,
 };
 
 pub trait Entropy: Send + Sync + std::fmt::Debug {
@@ -20,6 +20,10 @@ pub trait Entropy: Send + Sync + std::fmt::Debug {
 
     fn task_id(&self, now: Timestamp) -> TaskId {
         TaskId::mint(now.as_millisecond().max(0) as u64, self.bits())
+    }
+
+    fn worker_id(&self, now: Timestamp) -> WorkerId {
+        WorkerId::mint(now.as_millisecond().max(0) as u64, self.bits())
     }
 
     fn wait_id(&self, now: Timestamp) -> WaitId {

@@ -209,8 +209,14 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         stopping.clone(),
     );
     let owner_id = context.fence.owner_id.clone();
-    let service =
-        Arc::new(service.with_posts(posts).with_jobs(jobs).with_clickhouse(clickhouse).owned_by(owner_id));
+    let service = Arc::new(
+        service
+            .with_posts(posts)
+            .with_jobs(jobs)
+            .with_clickhouse(clickhouse)
+            .owned_by(owner_id)
+            .as_program(options.supervisor.display().to_string()),
+    );
     if let Some(wakes) = store.wakes() {
         loops.spawn(hear_wakes(service.clone(), wakes, stopping.clone()));
     }

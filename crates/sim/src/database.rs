@@ -1,16 +1,16 @@
 //! One server's connection to the store that all of them share: a place to die around every write, faults, and
 //! a witness to who wrote what in which epoch.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use parhelia_store::sqlite::Inline;
-use parhelia_store::{Database, Expect, Query, Script, StepOutcome, StoreError, Take};
+use parhelia_store::{Database, Expect, Query, Script, StepOutcome, StoreError, Take, Value};
 use tokio::sync::watch;
 
-use crate::breakage::Breakage;
+use crate::breakage::{Breakage, misread};
 use crate::edge::Dice;
 use crate::interrupt::breath;
 
@@ -27,10 +27,19 @@ const QUIET: &[&str] = &[
     "cycles_delete",
     "cycle_insert",
     "provider_save",
+    "owner_renew",
 ];
 /// What a server may do whoever leads: each of these is right however often and by whomever it is done.
-const UNFENCED: &[&str] =
-    &["aggregate_heartbeats", "delete_old_events", "delete_old_heartbeat_hours", "delete_old_cycles"];
+const UNFENCED: &[&str] = &[
+    "aggregate_heartbeats",
+    "delete_old_events",
+    "delete_old_heartbeat_hours",
+    "delete_old_cycles",
+    "desire_termination",
+    "renew_owner",
+];
+/// What the owner of a session does, whoever leads.
+const OWNED: &[&str] = &["advance_session", "take_session"];
 
 /// What is known of all connections together.
 #[derive(Debug, Default)]
@@ -43,6 +52,42 @@ pub(crate) struct Ledger {
     pub(crate) failed_writes: AtomicU64,
     pub(crate) refused: AtomicU64,
     usurped: Mutex<Option<String>>,
+    sessions: Mutex<Sessions>,
+}
+
+/// Who may write which session, told by the writes alone.
+#[derive(Debug, Default)]
+struct Sessions {
+    touched: BTreeSet<String>,
+    holders: BTreeMap<String, (String, i64)>,
+    ended: HashSet<String>,
+}
+
+/// The writes of a script that sessions are judged by.
+#[derive(Debug)]
+enum Noted {
+    Begun { id: String, owner: String },
+    Advanced { id: String, owner: String, epoch: i64 },
+    Taken { id: String, owner: String, epoch: i64 },
+    Touched { id: String },
+    Expired { step: usize, owner: String },
+}
+
+fn noted(script: &Script) -> Vec<Noted> {
+    let mut all = Vec::new();
+    for (step, it) in script.steps.iter().enumerate() {
+        let text = |at: usize| it.params.get(at).and_then(Value::as_text).unwrap_or_default().to_owned();
+        let int = |at: usize| it.params.get(at).and_then(Value::as_int).unwrap_or_default();
+        all.push(match it.sql.name {
+            "session_insert" => Noted::Begun { id: text(0), owner: text(16) },
+            "session_advance" => Noted::Advanced { id: text(0), owner: text(1), epoch: int(2) },
+            "session_take" => Noted::Taken { id: text(0), owner: text(1), epoch: int(2) + 1 },
+            "session_cancel" => Noted::Touched { id: text(0) },
+            "owner_expire" => Noted::Expired { step, owner: text(0) },
+            _ => continue,
+        });
+    }
+    all
 }
 
 impl Ledger {
@@ -74,14 +119,72 @@ impl Ledger {
         self.usurped.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn written(&self, epoch: i64, name: &'static str, outcomes: &[StepOutcome], events: &[usize]) {
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sessions that were written since this was last asked.
+    pub(crate) fn take_touched(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.sessions().touched)
+    }
+
+    /// Whatever it still has under way is to be refused.
+    pub(crate) fn owner_ended(&self, owner: &str) {
+        self.sessions().ended.insert(owner.to_owned());
+    }
+
+    pub(crate) fn has_ended(&self, owner: &str) -> bool {
+        self.sessions().ended.contains(owner)
+    }
+
+    /// Nobody but its holder writes a session, and nobody who has ended writes any.
+    fn judge(&self, writer: &str, name: &'static str, noted: Vec<Noted>, outcomes: &[StepOutcome]) {
+        let mut sessions = self.sessions();
+        if OWNED.contains(&name) && sessions.ended.contains(writer) {
+            self.usurp(format!("the owner {writer} wrote '{name}' although it has ended"));
+        }
+        for note in noted {
+            match note {
+                Noted::Begun { id, owner } => {
+                    sessions.touched.insert(id.clone());
+                    sessions.holders.insert(id, (owner, 1));
+                }
+                Noted::Taken { id, owner, epoch } => {
+                    sessions.touched.insert(id.clone());
+                    sessions.holders.insert(id, (owner, epoch));
+                }
+                Noted::Advanced { id, owner, epoch } => {
+                    if sessions.holders.get(&id).is_some_and(|holder| *holder != (owner.clone(), epoch)) {
+                        let holder = sessions.holders.get(&id);
+                        self.usurp(format!(
+                            "{id} was advanced by {owner} in epoch {epoch}, and {holder:?} has it"
+                        ));
+                    }
+                    sessions.touched.insert(id);
+                }
+                Noted::Touched { id } => drop(sessions.touched.insert(id)),
+                Noted::Expired { step, owner } => {
+                    if outcomes.get(step).is_some_and(|done| done.touched > 0) {
+                        sessions.ended.insert(owner);
+                    }
+                }
+            }
+        }
+    }
+
+    fn usurp(&self, what: String) {
+        *self.usurped.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
+    }
+
+    fn written(&self, epoch: Option<i64>, name: &'static str, outcomes: &[StepOutcome], events: &[usize]) {
         let leader = self.leader.load(Ordering::Relaxed);
-        if epoch == leader || UNFENCED.contains(&name) {
+        let Some(epoch) = epoch.filter(|epoch| *epoch != leader) else { return };
+        if UNFENCED.contains(&name) || OWNED.contains(&name) {
             return;
         }
         let told = events.iter().filter_map(|step| outcomes.get(*step)?.rows.first()?.first()?.as_int());
         let told: Vec<i64> = told.collect();
-        *self.usurped.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!(
+        self.usurp(format!(
             "the server of epoch {epoch} wrote '{name}' (events {told:?}) although epoch {leader} leads"
         ));
     }
@@ -92,7 +195,9 @@ pub(crate) struct Connection {
     pub(crate) inner: Arc<Inline>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) dice: Arc<Dice>,
-    pub(crate) epoch: i64,
+    /// In which it leads; absent where it never does.
+    pub(crate) epoch: Option<i64>,
+    pub(crate) owner: String,
     pub(crate) breakage: Option<Breakage>,
 }
 
@@ -119,6 +224,23 @@ impl Connection {
             Some(Breakage::Untold) if script.name == "observe" => {
                 script.steps.pop_if(|step| step.sql.name == "event");
             }
+            Some(Breakage::SessionUnfenced) => {
+                let fences = ["guard_owner", "session_advance"];
+                let fences = script.steps.iter_mut().filter(|s| fences.contains(&s.sql.name));
+                fences.for_each(|s| s.expect = Expect::Any);
+            }
+            Some(Breakage::SignalStays) => script.steps.retain(|s| s.sql.name != "signal_deliver"),
+            Some(Breakage::DoneIsForgotten) => {
+                let ends = script.steps.iter_mut().filter(|s| s.sql.name == "session_task_end");
+                for state in ends.filter_map(|s| s.params.get_mut(2)) {
+                    if state.as_text() == Some("completed") {
+                        *state = Value::Word("pending");
+                    }
+                }
+            }
+            Some(Breakage::SessionUntold) if script.name == "advance_session" => {
+                script.steps.retain(|s| s.sql.name != "event");
+            }
             _ => {}
         }
     }
@@ -139,6 +261,10 @@ impl Database for Connection {
         }
         self.break_contract(&mut script);
         let name = script.name;
+        if name == "answer_wait" && self.breakage == Some(Breakage::AnswersLost) {
+            return Ok(Vec::new());
+        }
+        let noted = noted(&script);
         let events: Vec<usize> =
             script.steps.iter().enumerate().filter(|(_, s)| s.sql.name == "event").map(|(i, _)| i).collect();
         let changes = script.steps.iter().any(|step| !QUIET.contains(&step.sql.name));
@@ -146,6 +272,7 @@ impl Database for Connection {
         match &done {
             Ok(outcomes) => {
                 self.ledger.written(self.epoch, name, outcomes, &events);
+                self.ledger.judge(&self.owner, name, noted, outcomes);
                 self.ledger.changed.fetch_or(changes, Ordering::Relaxed);
             }
             Err(StoreError::Fenced { .. }) => {
@@ -158,7 +285,13 @@ impl Database for Connection {
     }
 
     async fn read(&self, query: Query, take: Take) -> Result<(), StoreError> {
-        self.inner.read(query, take).await
+        match self.breakage {
+            Some(breakage) => {
+                let take = misread(breakage, query.sql.name, take);
+                self.inner.read(query, take).await
+            }
+            None => self.inner.read(query, take).await,
+        }
     }
 
     async fn probe(&self) -> Result<(), StoreError> {

@@ -5,6 +5,7 @@
 //! one is replaced, and a sleeping one wakes up in the middle of what it did and goes on with a stale fence.
 
 mod breakage;
+mod checking;
 mod database;
 mod edge;
 mod happenings;
@@ -14,6 +15,12 @@ mod many;
 mod memory;
 mod provider;
 mod server;
+mod serving;
+mod session_cascades;
+mod session_happenings;
+mod session_invariants;
+mod session_loop;
+mod session_world;
 mod world;
 
 pub use breakage::Breakage;

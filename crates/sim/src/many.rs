@@ -70,6 +70,8 @@ impl Tally {
         total.crashes += outcome.crashes;
         total.replaced += outcome.replaced;
         total.refused += outcome.refused;
+        total.sessions += outcome.sessions;
+        total.refused_owners += outcome.refused_owners;
         if self.broken_seed.is_none() && outcome.broken.is_some() {
             self.broken_seed = Some(seed);
             total.broken = outcome.broken;
@@ -83,11 +85,13 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Outcome { steps, events, faults, crashes, replaced, refused, .. } = &self.total;
+        let Outcome { steps, events, faults, crashes, replaced, refused, sessions, refused_owners, .. } =
+            &self.total;
         write!(
             f,
             "{:.0} simulated hours in {} worlds: {steps} steps, {events} events, {faults} faults, {crashes} crashes, \
-             {replaced} servers replaced in their sleep, {refused} late writes refused",
+             {replaced} servers replaced in their sleep, {refused} late writes refused, {sessions} sessions, \
+             {refused_owners} of their owners refused",
             self.hours(),
             self.worlds,
         )

@@ -11,6 +11,7 @@ use parhelia_providers::fake::FakeProvider;
 use parhelia_server::entropy::Entropy;
 use parhelia_server::loops::driver::{self, BUSY_PERIOD, LEAST_PAUSE};
 use parhelia_server::loops::health::{HealthLoop, Observer};
+use parhelia_server::loops::lease::LEASE_SECONDS;
 use parhelia_server::loops::reconciler::{PassReport, Reconciler};
 use parhelia_server::loops::{Context, retention};
 use parhelia_server::service::{ProviderHandle, Service};
@@ -23,6 +24,7 @@ use crate::database::{Connection, Ledger};
 use crate::edge::{Dice, SimClock};
 use crate::interrupt::Work;
 use crate::provider::Remote;
+use crate::session_loop::Sessions;
 
 /// What outlives every server.
 #[derive(Debug, Clone)]
@@ -41,7 +43,8 @@ pub(crate) type Pass = Result<PassReport, StoreError>;
 
 #[derive(Debug)]
 pub(crate) struct Server {
-    context: Context,
+    pub(crate) context: Context,
+    pub(crate) sessions: Sessions,
     reconciler: Arc<Reconciler>,
     health: Arc<HealthLoop>,
     pub(crate) service: Arc<Service>,
@@ -60,37 +63,63 @@ impl Server {
     /// Takes the lead under a new epoch. `observer`: that of the server before it, which no real one has.
     pub(crate) async fn start(
         world: &Surroundings,
+        home: &str,
         observer: Option<Arc<Observer>>,
     ) -> Result<Self, StoreError> {
+        let owner_id = Self::register(world, home).await?;
+        let now = world.clock.now();
+        let store = Store::new(world.database.clone());
+        let epoch = store.take_leadership(&owner_id, plus_seconds(now, LEASE_SECONDS), now, true).await?;
+        world.ledger.elected(epoch);
+        Self::made(world, Fence { owner_id, epoch }, true, observer).await
+    }
+
+    /// A server at another home, which leads nothing and has sessions of its own.
+    pub(crate) async fn join(world: &Surroundings, home: &str) -> Result<Self, StoreError> {
+        let owner_id = Self::register(world, home).await?;
+        Self::made(world, Fence::of_owner(owner_id), false, None).await
+    }
+
+    /// Whoever has the lock of a home is its only server.
+    async fn register(world: &Surroundings, home: &str) -> Result<String, StoreError> {
         let now = world.clock.now();
         let store = Store::new(world.database.clone());
         let owner_id = world.dice.uuid();
-        let lease_until = plus_seconds(now, 60);
         store
             .register_owner(&Owner {
                 id: owner_id.clone(),
-                home_id: "home".into(),
+                home_id: home.to_owned(),
                 host: "sim".into(),
                 boot_id: "boot".into(),
                 epoch: 0,
                 started_at: now,
-                lease_until,
+                lease_until: plus_seconds(now, LEASE_SECONDS),
                 ended_at: None,
                 version: "sim".into(),
             })
             .await?;
-        let epoch = store.take_leadership(&owner_id, lease_until, now, true).await?;
-        world.ledger.elected(epoch);
-        Ok(Self::led(world, Fence { owner_id, epoch }, observer))
+        for earlier in store.owners().await? {
+            if earlier.home_id == home && earlier.id != owner_id {
+                world.ledger.owner_ended(&earlier.id);
+            }
+        }
+        store.supersede_owners(home, &owner_id, now).await?;
+        Ok(owner_id)
     }
 
-    fn led(world: &Surroundings, fence: Fence, observer: Option<Arc<Observer>>) -> Self {
+    async fn made(
+        world: &Surroundings,
+        fence: Fence,
+        leads: bool,
+        observer: Option<Arc<Observer>>,
+    ) -> Result<Self, StoreError> {
         let Surroundings { clock, dice, config, .. } = world;
         let connection = Connection {
             inner: world.database.clone(),
             ledger: world.ledger.clone(),
             dice: dice.clone(),
-            epoch: fence.epoch,
+            epoch: leads.then_some(fence.epoch),
+            owner: fence.owner_id.clone(),
             breakage: world.breakage,
         };
         let context = Context {
@@ -115,15 +144,17 @@ impl Server {
             dice.clone(),
             world.instance.to_owned(),
             context.observer.clone(),
-            watch::channel(Some(fence)).1,
+            watch::channel(Some(fence.clone()).filter(|_| leads)).1,
             Arc::default(),
             watch::channel(false).1,
         );
+        let service = Arc::new(service.owned_by(fence.owner_id));
         let now = clock.monotonic();
-        Self {
+        Ok(Self {
+            sessions: Sessions::start(&context.store, service.clone(), now).await?,
             health: Arc::new(HealthLoop::new(context.clone())),
             reconciler,
-            service: Arc::new(service),
+            service,
             under_way: None,
             left_at: now,
             next_pass: now,
@@ -132,7 +163,15 @@ impl Server {
             asleep_until: None,
             fell_asleep_at: Duration::ZERO,
             context,
-        }
+        })
+    }
+
+    pub(crate) fn owner(&self) -> &str {
+        &self.context.fence.owner_id
+    }
+
+    pub(crate) fn is_awake(&self) -> bool {
+        self.asleep_until.is_none()
     }
 
     pub(crate) fn observer(&self) -> &Arc<Observer> {
@@ -171,7 +210,7 @@ impl Server {
 
     /// When something of it is to be done next.
     pub(crate) fn wakes_at(&self) -> Duration {
-        let next = self.next_pass.min(self.next_health).min(self.next_retention);
+        let next = self.next_pass.min(self.next_health).min(self.next_retention).min(self.sessions.next_turn);
         self.asleep_until.map_or(next, |until| next.max(until))
     }
 }

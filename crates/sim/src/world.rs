@@ -9,25 +9,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::FutureExt;
 use parhelia_core::config::Config;
 use parhelia_core::cost::Price;
 use parhelia_core::event::Event;
-use parhelia_core::heartbeat::Sample;
-use parhelia_core::ids::ContainerId;
 use parhelia_core::time::{Clock, plus_seconds};
-use parhelia_providers::fake::{FakeProvider, Faults, ListFault, World};
+use parhelia_providers::fake::{FakeProvider, World};
 use parhelia_server::loops::health::Observer;
-use parhelia_server::service::{Caller, Service};
-use parhelia_store::{ContainerFilter, EventFilter, Store, StoreError, sqlite};
+use parhelia_store::{Store, StoreError, sqlite};
 
 use crate::breakage::Breakage;
 use crate::database::Ledger;
 use crate::edge::{Dice, SimClock};
-use crate::interrupt::{Progress, Work};
-use crate::invariants::{Moment, Witness};
+use crate::invariants::Witness;
 use crate::memory::Snapshot;
-use crate::server::{Pass, Server, Surroundings};
+use crate::server::{Server, Surroundings};
+use crate::session_invariants::SessionWitness;
+use crate::session_world::has_sessions;
 
 pub(crate) const INSTANCE: &str = "11111111-1111-4111-8111-111111111111";
 pub(crate) const FOREIGN: &str = "22222222-2222-4222-8222-222222222222";
@@ -35,14 +32,8 @@ pub(crate) const HOME_ENGINE: &str = "engine-1";
 pub(crate) const OTHER_ENGINE: &str = "engine-2";
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// How often in a world the registry is remembered.
-const SNAPSHOTS: u32 = 3;
 /// At the end every fault stops; by then everything must have come to rest.
 const HEALING: Duration = Duration::from_secs(900);
-/// A health pass this late is noticed by the server itself (three periods and a margin), whatever its period.
-const NOTICED: Duration = Duration::from_secs(300);
-/// Somebody silent was heard: the health loop looks after this long.
-const GOOD_NEWS: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
@@ -62,6 +53,9 @@ pub struct Outcome {
     /// How often a server was replaced while it slept, and how many of its writes were refused after that.
     pub replaced: u64,
     pub refused: u64,
+    pub sessions: u64,
+    /// How often an owner of sessions found that it had been replaced.
+    pub refused_owners: u64,
     /// Moments whose registry was rebuilt from the history, and was the same.
     pub remembered: u64,
     /// What broke, with the last events before it.
@@ -71,39 +65,48 @@ pub struct Outcome {
 }
 
 pub(crate) struct Sim {
-    settings: Settings,
+    pub(crate) settings: Settings,
     pub(crate) world: Surroundings,
     /// The store without a server in between, to look at it.
-    store: Store,
+    pub(crate) store: Store,
     pub(crate) server: Option<Server>,
     /// When the next server comes, while there is none.
-    restart_at: Duration,
+    pub(crate) restart_at: Duration,
     /// Servers that were replaced while they slept: their writes must be refused.
     pub(crate) sleepers: Vec<Server>,
     /// What the last server had heard; no real one gets that.
-    former: Option<Arc<Observer>>,
+    pub(crate) former: Option<Arc<Observer>>,
     pub(crate) witness: Witness,
-    heard_until: i64,
-    judged: bool,
+    pub(crate) heard_until: i64,
+    pub(crate) sessions: SessionWitness,
+    /// Another server, with sessions of its own.
+    pub(crate) has_peer: bool,
+    pub(crate) peer: Option<Server>,
+    pub(crate) peer_restart_at: Duration,
+    pub(crate) home: String,
+    pub(crate) leases_from: Duration,
+    /// Never, where this world has none.
+    pub(crate) next_session_happening: Duration,
+    pub(crate) judged: bool,
     pub(crate) listable_since: Option<Duration>,
-    calm_since: Option<Duration>,
-    up_since: Duration,
-    steady_since: Duration,
+    pub(crate) calm_since: Option<Duration>,
+    pub(crate) up_since: Duration,
+    pub(crate) steady_since: Duration,
     pub(crate) stormy: bool,
     pub(crate) healing: bool,
     pub(crate) weather_until: Duration,
     pub(crate) next_happening: Duration,
-    next_beat: Duration,
-    next_tidying: Duration,
-    end: Duration,
+    pub(crate) next_beat: Duration,
+    pub(crate) next_tidying: Duration,
+    pub(crate) end: Duration,
     /// How many agents the people of this world want.
     pub(crate) fleet: usize,
     /// Who does not beat, and until when.
     pub(crate) mute: BTreeMap<String, Duration>,
     /// Everything that was told, and the registry at a few moments, to be found again in it.
-    told: Vec<Event>,
-    remembered: Vec<Snapshot>,
-    trace: DefaultHasher,
+    pub(crate) told: Vec<Event>,
+    pub(crate) remembered: Vec<Snapshot>,
+    pub(crate) trace: DefaultHasher,
     pub(crate) outcome: Outcome,
 }
 
@@ -195,6 +198,16 @@ impl Sim {
             former: None,
             witness: Witness::new(&config, INSTANCE),
             heard_until: 0,
+            sessions: SessionWitness::default(),
+            has_peer: has_sessions(settings.seed) && world.dice.chance(50),
+            peer: None,
+            peer_restart_at: start,
+            home: "home".to_owned(),
+            leases_from: start,
+            next_session_happening: match has_sessions(settings.seed) {
+                true => start + world.dice.seconds(1, 60),
+                false => Duration::MAX,
+            },
             judged: false,
             listable_since: None,
             calm_since: None,
@@ -262,8 +275,10 @@ impl Sim {
     fn next_at(&self) -> Duration {
         let server = self.server.as_ref().map_or(self.restart_at, Server::wakes_at);
         let sleepers = self.sleepers.iter().filter_map(|s| s.asleep_until);
-        let own = [self.weather_until, self.next_happening, self.next_beat, self.next_tidying, server];
-        own.into_iter().chain(sleepers).chain([self.end + HEALING]).min().unwrap_or(self.end)
+        let happenings = [self.next_happening, self.next_session_happening];
+        let own = [self.weather_until, self.next_beat, self.next_tidying, server];
+        let own = own.into_iter().chain(happenings).chain(self.peer_at());
+        own.chain(sleepers).chain([self.end + HEALING]).min().unwrap_or(self.end)
     }
 
     /// The first thing that is due.
@@ -279,6 +294,7 @@ impl Sim {
                 self.restart_at = self.restart_at.min(now);
                 let asleep = self.server.iter_mut().filter_map(|server| server.asleep_until.as_mut());
                 asleep.for_each(|until| *until = now);
+                self.peer_restart_at = self.peer_restart_at.min(now);
             }
             self.weather_turns();
         } else if let Some(late) = self.sleepers.iter().position(|s| s.asleep_until.is_some_and(|t| now >= t))
@@ -291,252 +307,24 @@ impl Sim {
             self.start_server().await.map_err(|e| e.to_string())?;
         } else if let Some(server) = self.server.take_if(|server| now >= server.wakes_at()) {
             self.serve(server).await?;
+        } else if self.peer_at().is_some_and(|at| now >= at) {
+            self.mark(10);
+            self.serve_peer().await?;
         } else if now >= self.next_beat {
             self.mark(8);
             self.beat();
         } else if now >= self.next_happening {
             self.mark(9);
             self.happen();
+        } else if now >= self.next_session_happening {
+            self.mark(11);
+            self.session_happens().await?;
         }
         Ok(())
     }
 
-    fn mark(&mut self, kind: u8) {
+    pub(crate) fn mark(&mut self, kind: u8) {
         (kind, self.now().as_millis()).hash(&mut self.trace);
-    }
-
-    async fn start_server(&mut self) -> Result<(), StoreError> {
-        let ages = self.settings.breakage == Some(Breakage::OutageAges);
-        let server = Server::start(&self.world, self.former.take().filter(|_| ages)).await?;
-        self.server = Some(server);
-        self.up_since = self.now();
-        self.steady_since = self.now();
-        Ok(())
-    }
-
-    /// Lets the loop that is due do its work, if nothing happens to its server meanwhile.
-    async fn serve(&mut self, mut server: Server) -> Result<(), String> {
-        let now = self.now();
-        if server.asleep_until.take().is_some() {
-            self.mark(4);
-            self.steady_since = now;
-            if now.saturating_sub(server.fell_asleep_at) > NOTICED {
-                self.up_since = now;
-            }
-            self.server = Some(server);
-        } else if now >= server.next_health {
-            self.mark(5);
-            server.next_health = now + Duration::from_secs(self.world.config.health.check_interval_seconds);
-            let work = server.health_pass();
-            self.server = Some(server);
-            match self.ask(work) {
-                Some(Ok(_)) => self.judged = true,
-                Some(Err(e)) => self.store_failed(&e)?,
-                None => {}
-            }
-        } else if now >= server.next_retention {
-            self.mark(6);
-            server.next_retention = now + Duration::from_secs(self.world.config.retention.interval_seconds);
-            let work = server.retention_pass();
-            self.server = Some(server);
-            if let Some(Err(e)) = self.ask(work) {
-                self.store_failed(&e)?;
-            }
-        } else {
-            self.mark(7);
-            self.reconcile(server).await?;
-        }
-        Ok(())
-    }
-
-    async fn reconcile(&mut self, mut server: Server) -> Result<(), String> {
-        let breaths = self.breaths(10);
-        let now = self.now();
-        match self.go_on(&mut server, breaths).await {
-            Progress::Done(pass) => {
-                server.schedule_pass(&pass, now);
-                self.server = Some(server);
-                if let Err(e) = &pass {
-                    self.store_failed(e)?;
-                }
-            }
-            Progress::Waiting => {
-                server.next_pass =
-                    now + Duration::from_secs(self.world.config.reconciler.provider_timeout_seconds);
-                self.server = Some(server);
-            }
-            Progress::OutOfBreath => match self.world.dice.roll(4) {
-                0 | 1 => self.dies(server),
-                2 => self.put_to_sleep(server),
-                // Something else gets its turn in the middle of this pass.
-                _ => {
-                    server.next_pass = now + Duration::from_millis(self.world.dice.roll(3000));
-                    self.server = Some(server);
-                }
-            },
-        }
-        Ok(())
-    }
-
-    /// Begins a pass, or goes on with the one that waits for its provider or was left in the middle.
-    async fn go_on(&self, server: &mut Server, breaths: u64) -> Progress<Pass> {
-        let mut work = match server.under_way.take() {
-            Some(work) => {
-                let left_for = self.now().saturating_sub(server.left_at);
-                tokio::time::advance(left_for + Duration::from_millis(1)).await;
-                work
-            }
-            None => server.pass(),
-        };
-        let progress = work.go_on(breaths);
-        if !matches!(progress, Progress::Done(_)) {
-            server.under_way = Some(work);
-            server.left_at = self.now();
-        }
-        progress
-    }
-
-    /// A server that was replaced while it slept goes on as if it still led.
-    async fn wakes_too_late(&mut self, mut server: Server) -> Result<(), String> {
-        let resumed = server.under_way.is_some();
-        match self.go_on(&mut server, u64::MAX).await {
-            Progress::Waiting => {
-                let patience = self.world.config.reconciler.provider_timeout_seconds;
-                server.asleep_until = Some(self.now() + Duration::from_secs(patience));
-                self.sleepers.push(server);
-                return Ok(());
-            }
-            // It may have been left after its last write.
-            Progress::Done(Ok(_)) if resumed => {}
-            Progress::Done(Ok(_)) => return Err("a pass of a replaced server was not refused".to_owned()),
-            Progress::Done(Err(StoreError::Fenced { .. })) | Progress::OutOfBreath => {}
-            Progress::Done(Err(e)) => self.store_failed(&e)?,
-        }
-        match server.health_pass().go_on(u64::MAX) {
-            Progress::Done(Err(StoreError::Fenced { .. })) => Ok(()),
-            Progress::Done(Err(e)) => self.store_failed(&e),
-            // Nobody's health had changed: it wrote nothing. The ledger would know.
-            _ => Ok(()),
-        }
-    }
-
-    fn dies(&mut self, server: Server) {
-        self.outcome.crashes += 1;
-        self.former = Some(server.observer().clone());
-        let dice = &self.world.dice;
-        let away = if dice.chance(80) { dice.seconds(0, 5) } else { dice.seconds(5, 1200) };
-        self.restart_at = self.now() + away;
-    }
-
-    pub(crate) fn put_to_sleep(&mut self, mut server: Server) {
-        self.outcome.faults += 1;
-        let now = self.now();
-        let dice = &self.world.dice;
-        server.fell_asleep_at = now;
-        if self.healing {
-            self.server = Some(server);
-        } else if dice.chance(50) {
-            server.asleep_until = Some(now + dice.seconds(1, 1200));
-            self.server = Some(server);
-        } else {
-            self.outcome.replaced += 1;
-            self.restart_at = now + dice.seconds(1, 20);
-            server.asleep_until = Some(self.restart_at + dice.seconds(1, 1800));
-            self.former = Some(server.observer().clone());
-            self.sleepers.push(server);
-        }
-    }
-
-    /// After how many breaths something happens to whoever works now.
-    fn breaths(&self, percent: u64) -> u64 {
-        let dice = &self.world.dice;
-        let unlucky = !self.healing && if self.stormy { dice.chance(percent) } else { dice.roll(1000) < 1 };
-        if unlucky { dice.roll(40) } else { u64::MAX }
-    }
-
-    /// The service of a server that can be reached.
-    pub(crate) fn door(&self) -> Option<Arc<Service>> {
-        self.server.as_ref().filter(|s| s.asleep_until.is_none()).map(|s| s.service.clone())
-    }
-
-    /// Has the server do something; it may die meanwhile.
-    pub(crate) fn ask<T>(&mut self, mut work: Work<T>) -> Option<T> {
-        match work.go_on(self.breaths(2)) {
-            Progress::Done(done) => Some(done),
-            Progress::OutOfBreath | Progress::Waiting => {
-                if let Some(server) = self.server.take() {
-                    self.dies(server);
-                }
-                None
-            }
-        }
-    }
-
-    /// Whatever a person is told, the request may have poked the reconciler.
-    pub(crate) fn asked(&mut self) {
-        let now = self.now();
-        if self.world.dice.chance(90) {
-            self.server.iter_mut().for_each(|server| server.poke(now));
-        }
-    }
-
-    /// Only a store that was made to fail may fail; who slept on its answer may hear of it late.
-    fn store_failed(&mut self, error: &StoreError) -> Result<(), String> {
-        self.steady_since = self.now();
-        self.listable_since = None;
-        self.calm_since = None;
-        match error {
-            StoreError::Unavailable { .. } if self.world.ledger.failed_writes.load(Ordering::Relaxed) > 0 => {
-                Ok(())
-            }
-            other => Err(format!("a loop failed: {other}")),
-        }
-    }
-
-    /// Every agent that can be heard sends its heartbeat.
-    fn beat(&mut self) {
-        let now = self.now();
-        self.next_beat = now + Duration::from_secs(self.world.config.health.heartbeat_interval_seconds);
-        let Some(service) = self.door() else { return };
-        self.mute.retain(|_, until| *until > now);
-        let wall = self.world.clock.now();
-        let fleet = self.world.provider.world();
-        let beats = |s: &&parhelia_providers::fake::FakeSandbox| {
-            s.ended_at.is_none()
-                && !s.removed
-                && s.visible_at <= wall
-                && s.tags.instance == INSTANCE
-                && !self.mute.contains_key(&s.sandbox_id)
-        };
-        let ids: Vec<ContainerId> =
-            fleet.sandboxes.iter().filter(beats).map(|s| s.tags.container.clone()).collect();
-        drop(fleet);
-        if ids.is_empty() {
-            return;
-        }
-        if self.settings.breakage == Some(Breakage::HeartbeatsLost) {
-            ids.iter().for_each(|id| self.witness.arrived(id, now));
-            return;
-        }
-        let samples = ids.iter().cloned().map(Sample::bare).collect();
-        match self.ask(Work::new(async move { service.heartbeats(samples, &Caller::admin("agents")).await }))
-        {
-            Some(Ok(receipt)) => {
-                let refused = |at: usize| receipt.rejected.iter().any(|no| no.index == at);
-                for (at, id) in ids.iter().enumerate() {
-                    if receipt.rejected.is_empty() || !refused(at) {
-                        self.witness.arrived(id, now);
-                    }
-                }
-                if let Some(server) = &mut self.server
-                    && server.observer().good_news.notified().now_or_never().is_some()
-                {
-                    server.next_health = server.next_health.min(now + GOOD_NEWS);
-                }
-            }
-            Some(Err(_)) => self.steady_since = now,
-            None => {}
-        }
     }
 
     /// What is long over is forgotten, by the provider and by the checker.
@@ -544,124 +332,7 @@ impl Sim {
         self.next_tidying = self.now() + HOUR;
         let before = plus_seconds(self.world.clock.now(), -2 * 3600);
         self.witness.forget(&mut self.world.provider.world(), before);
+        self.sessions.forget();
         self.world.ledger.touch();
     }
-
-    /// Since when there is what the invariants ask for.
-    fn conditions(&mut self) -> Moment {
-        let now = self.now();
-        let (faults, home) = {
-            let world = self.world.provider.world();
-            (world.faults, world.identity == HOME_ENGINE)
-        };
-        let awake = self.server.as_ref().is_some_and(|server| server.asleep_until.is_none());
-        let listable = awake && faults.list == ListFault::None;
-        let calm = listable && home && faults == Faults::default() && !self.world.ledger.fails();
-        self.listable_since = listable.then(|| self.listable_since.unwrap_or(now));
-        self.calm_since = calm.then(|| self.calm_since.unwrap_or(now));
-        Moment {
-            at: now,
-            wall: self.world.clock.now(),
-            listable_since: self.listable_since,
-            calm_since: self.calm_since,
-            up_since: self.up_since,
-            steady_since: self.steady_since,
-        }
-    }
-
-    /// At a few moments of each world the registry is kept, as everybody would have seen it.
-    async fn remember_now(&mut self) -> Result<(), String> {
-        let due = self.end / (SNAPSHOTS + 1) * (self.remembered.len() as u32 + 1);
-        if self.now() >= due && self.remembered.len() < SNAPSHOTS as usize {
-            let rows = self.registry().await?;
-            let prices = self.world.config.price_table();
-            self.remembered.push(Snapshot::take(&rows, self.heard_until, self.world.clock.now(), &prices));
-        }
-        Ok(())
-    }
-
-    async fn registry(&self) -> Result<Vec<parhelia_core::container::Container>, String> {
-        self.store.containers(&ContainerFilter::default()).await.map_err(|e| e.to_string())
-    }
-
-    /// The registry at every remembered moment is in the history (contract 9).
-    async fn remember(&mut self) -> Result<(), String> {
-        let rows = self.registry().await?;
-        let prices = self.world.config.price_table();
-        self.outcome.remembered = self.remembered.len() as u64;
-        self.remembered.iter().try_for_each(|then| then.compare(&rows, &self.told, &prices))
-    }
-
-    async fn check(&mut self) -> Result<(), String> {
-        let moment = self.conditions();
-        if self.world.ledger.take_changed() {
-            self.read(&moment).await?;
-        }
-        if std::mem::take(&mut self.judged) {
-            self.witness.ladder_holds(&moment)?;
-        }
-        self.witness.check(&self.world.provider.world(), &moment)
-    }
-
-    /// New events, and the rows as they are now. Those that are no longer active are read one last time.
-    async fn read(&mut self, moment: &Moment) -> Result<(), String> {
-        let tail =
-            EventFilter { after_id: Some(self.heard_until), limit: Some(i64::MAX), ..EventFilter::default() };
-        let events = self.store.events(&tail).await.map_err(|e| e.to_string())?;
-        for event in &events {
-            line(event).hash(&mut self.trace);
-        }
-        self.outcome.events += events.len() as u64;
-        self.heard_until = events.last().map_or(self.heard_until, |e| e.id);
-        self.told.extend(events.iter().cloned());
-        self.remember_now().await?;
-        let active = self.store.tracked("fake").await.map_err(|e| e.to_string())?;
-        let ended: Vec<ContainerId> = self
-            .witness
-            .rows()
-            .filter(|row| row.state.is_active() && !active.iter().any(|a| a.id == row.id))
-            .map(|row| row.id.clone())
-            .collect();
-        let ended = match ended.is_empty() {
-            true => Vec::new(),
-            false => self.store.tracked_by_ids("fake", &ended, &[]).await.map_err(|e| e.to_string())?,
-        };
-        let heard = self.witness.hear(&events, moment);
-        self.witness.read(active.into_iter().chain(ended), moment.at);
-        heard
-    }
-
-    async fn fail(&mut self, what: String) {
-        let mut told = format!("after {:.2}h: {what}\n", self.now().as_secs_f64() / 3600.0);
-        told += &format!("{:?}\n", self.world.provider.world().faults);
-        // Whom it is about, if it names somebody: its whole history.
-        let named =
-            what.split(|c: char| !c.is_alphanumeric() && c != '-').find(|word| word.starts_with("c-"));
-        if let Some(id) = named {
-            let id = Some(id.to_owned());
-            let filter = EventFilter { container_id: id, limit: Some(100), ..EventFilter::default() };
-            let events = self.store.events(&filter).await.unwrap_or_default();
-            told += &format!("its events:\n{}\n", lines(&events));
-        }
-        let filter = EventFilter { limit: Some(25), newest_first: true, ..EventFilter::default() };
-        let mut last = self.store.events(&filter).await.unwrap_or_default();
-        last.reverse();
-        self.outcome.broken = Some(format!("{told}the last events:\n{}", lines(&last)));
-    }
-}
-
-fn lines(events: &[Event]) -> String {
-    events.iter().map(line).collect::<Vec<_>>().join("\n")
-}
-
-fn line(event: &Event) -> String {
-    format!(
-        "  {} {} {} {} -> {} {}",
-        event.timestamp,
-        event.event_type,
-        event.container_id.as_deref().unwrap_or("-"),
-        event.old_value.as_deref().unwrap_or("-"),
-        event.new_value.as_deref().unwrap_or("-"),
-        event.message.as_deref().unwrap_or(""),
-    )
 }

@@ -8,7 +8,8 @@ SELECT t.id, t.session_id, t.phase, t.position, t.key, t.title, t.state, t.attem
        v.id, v.state, v.desired, v.started_at, v.termination_reason, v.exit_code
 FROM attempts a
 JOIN tasks t ON t.id = a.task_id
-LEFT JOIN containers c ON c.id = a.container_id
+LEFT JOIN workers w ON w.id = a.worker_id
+LEFT JOIN containers c ON c.id = COALESCE(a.container_id, w.container_id)
 LEFT JOIN jobs j ON j.container_id = c.id
 LEFT JOIN containers v ON v.id = a.verify_container_id
 WHERE a.session_id = $1 AND a.ended_at IS NULL

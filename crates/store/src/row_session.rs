@@ -196,7 +196,7 @@ pub(crate) fn open_task(c: &mut Columns<'_>) -> Result<OpenTask> {
     Ok(OpenTask { task, attempt, main, verify: seen(c)? })
 }
 
-fn seen(c: &mut Columns<'_>) -> Result<Option<Seen>> {
+pub(crate) fn seen(c: &mut Columns<'_>) -> Result<Option<Seen>> {
     let Some(container) = c.id_opt()? else {
         c.skip(5);
         return Ok(None);

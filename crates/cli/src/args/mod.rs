@@ -1,5 +1,6 @@
 //! The command line: every command, option and help text. Nothing here talks to anybody.
 
+mod cascade;
 mod containers;
 mod exec;
 mod jobs;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::bench::Part;
 
+pub(crate) use cascade::*;
 pub(crate) use containers::*;
 pub(crate) use exec::*;
 pub(crate) use jobs::*;
@@ -148,6 +150,17 @@ Examples:
   parhelia containers show c-01k9"
     )]
     Containers(Box<ContainersArgs>),
+
+    /// Run a cascade file as a durable session, and follow it
+    #[command(after_help = "\
+Examples:
+  parhelia run release.yaml -i version=1.2        a live tree; ends with it (0 completed, 5 failed or cancelled)
+  id=$(parhelia run nightly.yaml --detach -o name)
+Ctrl-C asks whether to cancel it or to leave it running. The death of the server does not end it.")]
+    Run(Box<RunCascadeArgs>),
+
+    /// Check cascade files, and print their schema
+    Cascade(CascadeArgs),
 
     /// Run a command as a job: supervised, visible, and alive whatever becomes of the server
     #[command(
@@ -359,6 +372,21 @@ Examples:
     /// Own one job's process (started by the process provider)
     #[command(hide = true)]
     Supervise(SuperviseArgs),
+
+    /// Claim and run the tasks of a session (started by the session itself)
+    #[command(hide = true)]
+    Worker(WorkerArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WorkerArgs {
+    /// The session whose tasks to claim
+    #[arg(long)]
+    pub(crate) session: String,
+
+    /// Which worker this is
+    #[arg(long)]
+    pub(crate) worker: String,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,7 @@
 //! One function per command: ask the server, then print. No command decides what the server should decide.
 
 mod alerts;
+mod cascade;
 mod cleanup;
 mod containers;
 mod doctor;
@@ -12,6 +13,7 @@ mod jobs;
 mod mcp;
 mod reconciler;
 mod recovery;
+mod run;
 mod server;
 mod sessions;
 pub(crate) mod settings;
@@ -20,6 +22,7 @@ mod signals;
 mod tokens;
 mod wait;
 mod why;
+mod worker;
 
 use std::collections::BTreeMap;
 
@@ -34,6 +37,8 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         Command::Up(args) => server::up(ctx, args).await,
         Command::Down => server::down(ctx).await,
         Command::Containers(args) => containers::run(ctx, *args).await,
+        Command::Run(args) => run::run(ctx, *args).await,
+        Command::Cascade(args) => cascade::run(ctx, args.command),
         Command::Exec(args) => exec::run(ctx, *args).await,
         Command::Jobs(args) => jobs::run(ctx, *args).await,
         Command::Sessions(args) => sessions::run(ctx, *args).await,
@@ -79,6 +84,7 @@ pub(crate) async fn run(command: Command, ctx: &Context) -> Result<()> {
         Command::Completions { shell } => shell::completions(ctx, shell),
         Command::Man { dir } => shell::man(ctx, dir.as_deref()),
         // `main` has handed it over before there was a runtime.
+        Command::Worker(args) => worker::run(ctx, args).await,
         Command::Supervise(args) => std::process::exit(args.run()),
     }
 }

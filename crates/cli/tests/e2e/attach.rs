@@ -7,12 +7,12 @@ use std::process::Command;
 use crate::harness::{Home, eventually, parhelia};
 
 /// A terminal of its own, with a shell in it.
-struct Tmux {
+pub(crate) struct Tmux {
     dir: tempfile::TempDir,
 }
 
 impl Tmux {
-    fn new(home: &Home) -> Self {
+    pub(crate) fn new(home: &Home) -> Self {
         let tmux = Self { dir: tempfile::tempdir().unwrap() };
         // A prompt that nothing else prints, and no file of whoever runs the tests.
         let shell = "env PS1='outer> ' bash --norc --noprofile";
@@ -40,37 +40,37 @@ impl Tmux {
         command
     }
 
-    fn tell(&self, args: &[&str]) {
+    pub(crate) fn tell(&self, args: &[&str]) {
         assert!(self.command(args).status().unwrap().success(), "{args:?}");
     }
 
     /// Letter by letter, then Enter.
-    fn types(&self, text: &str) {
+    pub(crate) fn types(&self, text: &str) {
         self.tell(&["send-keys", "-l", text]);
         self.press(&["Enter"]);
     }
 
-    fn press(&self, keys: &[&str]) {
+    pub(crate) fn press(&self, keys: &[&str]) {
         self.tell(&[&["send-keys"], keys].concat());
     }
 
-    fn screen(&self) -> String {
+    pub(crate) fn screen(&self) -> String {
         let out = self.command(&["capture-pane", "-p"]).output().unwrap();
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
-    fn shows(&self, text: &str) {
+    pub(crate) fn shows(&self, text: &str) {
         self.until(&format!("the terminal shows '{text}'"), |screen| screen.contains(text));
     }
 
     /// The last line that has anything on it.
-    fn ends_with(&self, text: &str) {
+    pub(crate) fn ends_with(&self, text: &str) {
         self.until(&format!("the terminal's last line is '{text}'"), |screen| {
             screen.trim_end().lines().last().is_some_and(|line| line.trim_end() == text.trim_end())
         });
     }
 
-    fn until(&self, what: &str, shown: impl Fn(&str) -> bool) {
+    pub(crate) fn until(&self, what: &str, shown: impl Fn(&str) -> bool) {
         let mut last = String::new();
         let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             eventually(what, || {

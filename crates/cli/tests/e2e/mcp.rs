@@ -176,16 +176,29 @@ fn the_tools_are_the_seeds_at_both_doors_and_in_both_protocols() {
             let tools = agent.ok(json!(["tools"]));
             let part = |tool: &Value| json!({ "name": tool["name"], "description": tool["description"], "inputSchema": tool["inputSchema"] });
             let listed: Vec<Value> = tools.as_array().unwrap().iter().map(part).collect();
-            assert_eq!(Value::from(listed), seed());
+            let (of_the_seed, ours) = listed.split_at(3);
+            assert_eq!(Value::from(of_the_seed), seed());
+            let names: Vec<&str> = ours.iter().map(|tool| text(tool, "name")).collect();
+            assert_eq!(names, ["parhelia_run", "parhelia_sessions", "parhelia_inbox", "parhelia_signals"]);
             for tool in tools.as_array().unwrap() {
-                let ends = tool["name"] == "parhelia_containers";
+                let name = text(tool, "name");
+                // Looks, destroys, may be repeated, reaches beyond us.
+                let [looks, ends, again, beyond] = match name {
+                    "parhelia_containers" => [false, true, true, false],
+                    "parhelia_health" | "parhelia_events" => [true, false, true, false],
+                    "parhelia_run" => [false, true, false, true],
+                    "parhelia_sessions" | "parhelia_inbox" => [false, true, false, false],
+                    _ => [false, false, false, false],
+                };
                 assert_eq!(
                     tool["annotations"],
                     json!({
-                        "readOnlyHint": !ends, "destructiveHint": ends, "idempotentHint": true, "openWorldHint": false,
-                    })
+                        "readOnlyHint": looks, "destructiveHint": ends, "idempotentHint": again, "openWorldHint": beyond,
+                    }),
+                    "{name}"
                 );
                 assert_eq!(tool["outputSchema"]["type"], "object");
+                assert!(text(&hello, "instructions").contains(name), "{hello}");
             }
 
             let templates = agent.ok(json!(["templates"]));
@@ -201,7 +214,7 @@ fn still(mut value: Value) -> Value {
     fn walk(value: &mut Value) {
         match value {
             Value::Object(map) => {
-                for moving in ["age", "cost", "cost_accrued_usd"] {
+                for moving in ["age", "cost", "cost_accrued_usd", "waiting", "heartbeat_at"] {
                     map.remove(moving);
                 }
                 map.values_mut().for_each(walk);
@@ -334,6 +347,100 @@ fn every_action_says_what_the_command_line_says() {
         eventually("nothing of it is left", || {
             (alive_with(&format!("PARHELIA_CONTAINER_ID={id}")) == 0).then_some(())
         });
+    }
+}
+
+/// An agent runs a cascade, is asked, answers, signals and cancels: all that the command line can, and it says the same.
+#[test]
+fn sessions_inbox_and_signals_say_what_the_command_line_says() {
+    let home = Home::new();
+    let (_server, address) = listening(&home);
+    let (operator, viewer) = (token(&home, "operator", None), token(&home, "viewer", None));
+    let yaml = "cascade_id: ask\ninputs:\n  who: {}\nphases:\n\
+                - name: ask\n  await:\n    hitl: {kind: choice, question: 'Which, {{ inputs.who }}?', options: [a, b]}\n\
+                - name: hear\n  await: {signal: go}\n\
+                - name: end\n  set: {said: '{{ outputs.ask.answer }}'}\n";
+    for (round, mut agent) in
+        [Agent::stdio(&home, &[], "auto"), Agent::http(&address, &operator, "legacy")].into_iter().enumerate()
+    {
+        let name = format!("round-{round}");
+        let run = json!({"text": yaml, "inputs": {"who": "ann"}, "name": name, "wait_seconds": 60});
+        let begun = agent.call("parhelia_run", run);
+        let session = begun["session"].clone();
+        let id = text(&session, "session_id").to_owned();
+        assert_eq!(text(&session, "status"), "blocked", "it came back when it was blocked: {session}");
+
+        let list = json!({"status_filter": "blocked"});
+        let command = ["sessions", "list", "--status", "blocked"];
+        let listed = agree(&mut agent, "parhelia_sessions", &list, "/sessions", &home, &command);
+        assert_eq!(text(&listed[0], "name"), name, "{listed}");
+        let show = json!({"action": "show", "session_id": name});
+        agree(&mut agent, "parhelia_sessions", &show, "/session", &home, &["sessions", "show", &id]);
+        let tree = json!({"action": "tree", "session_id": id});
+        agree(&mut agent, "parhelia_sessions", &tree, "/tree", &home, &["sessions", "tree", &id]);
+        let events = json!({"action": "events", "session_id": id, "limit": 1000});
+        let command = ["events", "list", "--session", &id, "--limit", "1000"];
+        let told = agree(&mut agent, "parhelia_sessions", &events, "/events", &home, &command);
+        assert!(
+            told.as_array().unwrap().iter().any(|event| event["event_type"] == "session_blocked"),
+            "{told}"
+        );
+
+        let inbox = agree(&mut agent, "parhelia_inbox", &json!({}), "/inbox", &home, &["inbox"]);
+        let wait = text(&inbox["items"][0], "id").to_owned();
+        assert_eq!(text(&inbox["items"][0], "description"), "Which, ann?", "{inbox}");
+        let answer = |text: &str| json!({"action": "answer", "ids": [wait], "text": text, "reason": "asked"});
+        let wrong = agent.call("parhelia_inbox", answer("c"));
+        assert!(text(&wrong["report"]["refused"][0], "reason").contains("one of: a, b"), "{wrong}");
+        let right = agent.call("parhelia_inbox", answer("b"));
+        assert_eq!(right["report"]["answered"][0]["answer"], "b", "{right}");
+        let twice = agent.call("parhelia_inbox", answer("a"));
+        assert!(text(&twice["report"]["refused"][0], "reason").contains("answered it already"), "{twice}");
+        let approve = agent.call("parhelia_inbox", json!({"action": "approve", "ids": [id]}));
+        assert!(text(&approve["report"]["refused"][0], "reason").contains("waits for a person"), "{approve}");
+
+        let fire = json!({"action": "fire", "name": "go", "session_id": id, "payload": {"n": round}});
+        let fired = agent.call("parhelia_signals", fire);
+        assert_eq!(fired["signal"]["payload"], json!({"n": round}));
+        let done = eventually("it is done", || {
+            let shown = agent.call("parhelia_sessions", json!({"action": "show", "session_id": id}));
+            Some(shown["session"].clone()).filter(|session| session["status"] == "completed")
+        });
+        assert_eq!(done["phases"][2]["row"]["outputs"]["said"], "b", "{done}");
+        let command = ["signals", "list"];
+        agree(&mut agent, "parhelia_signals", &json!({}), "/signals", &home, &command);
+
+        let again = json!({"action": "resume", "session_id": id, "from_phase": "hear"});
+        let next = text(&agent.call("parhelia_sessions", again)["session"], "session_id").to_owned();
+        assert_ne!(next, id);
+        let cancel = json!({"action": "cancel", "session_id": next, "reason": "enough", "force": true});
+        agent.call("parhelia_sessions", cancel);
+        eventually("it is cancelled", || {
+            let shown = agent.call("parhelia_sessions", json!({"action": "show", "session_id": next}));
+            (shown["session"]["status"] == "cancelled").then_some(())
+        });
+        let clean = agent.call("parhelia_sessions", json!({"action": "cleanup", "dry_run": true}));
+        assert_eq!(clean["report"]["zombies"], json!([]));
+
+        let error = agent.fails("parhelia_sessions", json!({"action": "show", "session_id": "nobody"}));
+        assert!(text(&error, "fix").contains("parhelia_sessions"), "{error}");
+        agent.fails("parhelia_sessions", json!({"action": "show"}));
+        agent.fails("parhelia_run", json!({"text": "cascade_id: x\nphases: []\n"}));
+        agent.fails("parhelia_run", json!({"wait_seconds": 61}));
+        agent.fails("parhelia_signals", json!({"action": "fire"}));
+        agent.fails("parhelia_inbox", json!({"action": "deny"}));
+    }
+    let mut agent = Agent::http(&address, &viewer, "auto");
+    agent.call("parhelia_sessions", json!({}));
+    agent.call("parhelia_inbox", json!({}));
+    agent.call("parhelia_signals", json!({}));
+    for (tool, arguments) in [
+        ("parhelia_run", json!({"text": yaml})),
+        ("parhelia_sessions", json!({"action": "cancel", "session_id": "round-0"})),
+        ("parhelia_inbox", json!({"action": "approve", "ids": ["x"]})),
+        ("parhelia_signals", json!({"action": "fire", "name": "x"})),
+    ] {
+        assert_eq!(agent.fails(tool, arguments)["code"], "forbidden", "{tool}");
     }
 }
 

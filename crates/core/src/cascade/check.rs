@@ -14,6 +14,7 @@ use super::{
     Agent, Await, Awaited, Care, Cascade, Command, DEEPEST, Input, OnTimeout, Phase, Question, QuestionKind,
     Sensor, SubCascade, Task, TaskWork, Work,
 };
+use crate::session::answer::{Asked, Reply};
 
 /// Phases of a definition, with those of its sub-cascades.
 pub(super) const MOST_PHASES: usize = 10_000;
@@ -354,7 +355,13 @@ impl Checker {
             }
             (Some(default), OnTimeout::Default) => {
                 let fits = match &waiting.awaited {
-                    Awaited::Hitl(question) => question.accepts(default),
+                    Awaited::Hitl(question) => {
+                        let asked = Asked::Question(question.clone());
+                        match asked.read(&Reply::Value(default.clone())) {
+                            Ok(read) if read == *default => Ok(()),
+                            _ => Err(format!("must be {}", asked.fits())),
+                        }
+                    }
                     Awaited::Approval(_) | Awaited::Checkpoint(_) if !default.is_boolean() => {
                         Err("must be true (approved) or false (denied)".to_owned())
                     }
@@ -407,12 +414,13 @@ impl Checker {
                     self.findings.say(&way.key(key), "must be a whole number");
                 }
             }
-            if question.lowest() > question.highest() {
-                let message = format!("nothing is from {} to {}", question.lowest(), question.highest());
+            let (lowest, highest) = (question.min.unwrap_or(1.0), question.max.unwrap_or(5.0));
+            if lowest > highest {
+                let message = format!("nothing is from {lowest} to {highest}");
                 self.findings.say(&way.key(if question.max.is_some() { "max" } else { "min" }), message);
             }
         }
-        if let Some(Err(reason)) = question.pattern.as_deref().map(super::question::pattern) {
+        if let Some(Err(reason)) = question.pattern.as_deref().map(pattern) {
             self.findings.say(&way.key("pattern"), reason);
         }
     }
@@ -638,6 +646,18 @@ fn gives(phase: &Phase) -> Vec<&str> {
     };
     names.extend(phase.outputs.keys().map(String::as_str));
     names
+}
+
+/// For the whole of an answer.
+fn pattern(text: &str) -> Result<(), String> {
+    regex::RegexBuilder::new(&format!("^(?:{text})$")).size_limit(1 << 20).build().map(|_| ()).map_err(
+        |error| {
+            // The lines before repeat the expression with what we put around it.
+            let reason = error.to_string();
+            let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            format!("'{}' is not a regular expression: {reason}", brief(text))
+        },
+    )
 }
 
 /// `outputs.build-it` is a subtraction to a template.

@@ -224,8 +224,10 @@ pub(super) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>)
     if given.len() > 64 {
         return None;
     }
+    // Enough to choose from; a definition may have thousands of names, and as many mistakes.
     known
         .into_iter()
+        .take(1000)
         .map(|name| (strsim::jaro_winkler(&given.to_lowercase(), &name.to_lowercase()), name))
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))

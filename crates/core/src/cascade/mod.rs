@@ -7,7 +7,6 @@ mod graph;
 pub mod inputs;
 mod mistake;
 pub mod parse;
-pub mod question;
 pub mod schema;
 mod shape;
 pub mod template;

@@ -8,8 +8,8 @@ use serde_json::{Number, Value};
 
 use super::mistake::{Finding, Place, Step, brief};
 
-/// How deep collections may nest, of either style.
-const DEEPEST: usize = 120;
+/// How deep collections may nest. With sub-cascades at their deepest a definition is still JSON that every reader takes.
+const DEEPEST: usize = 56;
 /// What aliases may add, in bytes: a text of a page must not become one of gigabytes.
 const MOST_COPIED_BYTES: usize = 32 << 20;
 
@@ -115,6 +115,14 @@ impl Node {
         at
     }
 
+    fn depth(&self) -> usize {
+        match &self.kind {
+            Kind::List(items) => 1 + items.iter().map(Node::depth).max().unwrap_or(0),
+            Kind::Map(entries) => 1 + entries.iter().map(|e| e.value.depth()).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
     fn copied_bytes(&self) -> usize {
         std::mem::size_of::<Node>()
             + match &self.kind {
@@ -177,6 +185,7 @@ enum Open {
 struct Grower {
     open: Vec<Open>,
     root: Option<Node>,
+    /// What an alias stands for, with its size in bytes.
     anchors: HashMap<usize, (Node, usize)>,
     copied_bytes: usize,
     odd: Vec<Finding>,
@@ -214,11 +223,11 @@ fn of_yaml(text: &str) -> Result<(Option<Node>, Vec<Finding>), Finding> {
                 grower.put(Node { at, kind }, anchor)?;
             }
             Event::SequenceStart(_, anchor, _) => {
-                grower.key_is_text(at)?;
+                grower.may_open(at)?;
                 grower.open.push(Open::List { node: Vec::new(), at, anchor });
             }
             Event::MappingStart(_, anchor, _) => {
-                grower.key_is_text(at)?;
+                grower.may_open(at)?;
                 grower.open.push(Open::Map {
                     entries: Vec::new(),
                     seen: HashMap::new(),
@@ -236,8 +245,11 @@ fn of_yaml(text: &str) -> Result<(Option<Node>, Vec<Finding>), Finding> {
 }
 
 impl Grower {
-    /// A collection cannot be a key.
-    fn key_is_text(&self, at: Place) -> Result<(), Finding> {
+    /// A collection cannot be a key, and has its place among not too many others.
+    fn may_open(&self, at: Place) -> Result<(), Finding> {
+        if self.open.len() >= DEEPEST {
+            return Err(finding(at, format!("lists and mappings go deeper than {DEEPEST}"), None));
+        }
         match self.open.last() {
             Some(Open::Map { key: None, .. }) => Err(finding(
                 at,
@@ -305,12 +317,15 @@ impl Grower {
     }
 
     fn alias(&mut self, anchor: usize, at: Place) -> Result<(), Finding> {
-        self.key_is_text(at)?;
+        self.may_open(at)?;
         let Some((node, bytes)) = self.anchors.get(&anchor).map(|(node, bytes)| (node.clone(), *bytes))
         else {
             return Err(finding(at, "this alias stands inside of what it names", None));
         };
         self.copy(bytes, at)?;
+        if self.open.len() + node.depth() > DEEPEST {
+            return Err(finding(at, format!("with this, lists and mappings go deeper than {DEEPEST}"), None));
+        }
         self.put(node, 0)
     }
 
@@ -433,6 +448,15 @@ mod tests {
         }
         let (root, odd) = grow(&laughs);
         assert!(root.is_none() && odd[0].message.contains("too large"), "{odd:?}");
+        // An alias adds its own depth to that of its place.
+        let mut deep = "a0: &a0 {k: 1}\n".to_owned();
+        for n in 1..70 {
+            deep.push_str(&format!("a{n}: &a{n} {{k: *a{}}}\n", n - 1));
+        }
+        let (root, odd) = grow(&deep);
+        assert!(root.is_none() && odd[0].message.contains("deeper than"), "{odd:?}");
+        let (root, odd) = grow(&"[".repeat(200));
+        assert!(root.is_none() && odd.len() == 1, "{odd:?}");
         let (root, odd) = grow("a: &x [*x]");
         assert!(root.is_none() && odd[0].message.contains("inside"), "{odd:?}");
     }

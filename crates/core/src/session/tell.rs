@@ -74,7 +74,8 @@ pub fn of_step(step: &Step, session: &SessionId, cascade: &Cascade) -> Option<Ne
             about(EventType::SessionCancelRequested, child, format!("Cancelled with {session}"))
                 .details(json!({ "by": session }))
         }
-        Step::StartAttempt { .. }
+        Step::StartWorker
+        | Step::StartAttempt { .. }
         | Step::StartVerify { .. }
         | Step::OpenWait { .. }
         | Step::WithdrawWait { .. }

@@ -28,7 +28,7 @@ pub use routes::ACCESS;
 
 use self::handlers::{
     admin, alerts, containers, events, heartbeats, inbox, instances, jobs, mcp, reconciler, server,
-    session_wishes, sessions, signals, stream, tokens, why,
+    session_wishes, sessions, signals, stream, tokens, why, workers,
 };
 use self::routes::Routes;
 use crate::metrics::{Metrics, RouteMeter};
@@ -87,6 +87,8 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Operator, routes!(session_wishes::cancel))
         .add(Access::Operator, routes!(session_wishes::resume))
         .add(Access::Operator, routes!(session_wishes::cleanup))
+        .add(Access::OperatorOrOwn, routes!(workers::claim))
+        .add(Access::OperatorOrOwn, routes!(workers::result))
         .add(Access::Viewer, routes!(sessions::sessions))
         .add(Access::Viewer, routes!(sessions::session))
         .add(Access::Viewer, routes!(sessions::tree))

@@ -21,7 +21,6 @@ const MOST_MINUTES: i64 = 10 * 366 * 24 * 60;
 pub(super) struct Arguments {
     container_id: Option<String>,
     task_id: Option<String>,
-    session_id: Option<String>,
     event_type: Option<String>,
     since_minutes: i64,
     limit: i64,
@@ -29,14 +28,7 @@ pub(super) struct Arguments {
 
 impl Default for Arguments {
     fn default() -> Self {
-        Self {
-            container_id: None,
-            task_id: None,
-            session_id: None,
-            event_type: None,
-            since_minutes: 60,
-            limit: 50,
-        }
+        Self { container_id: None, task_id: None, event_type: None, since_minutes: 60, limit: 50 }
     }
 }
 
@@ -55,7 +47,6 @@ impl Tool for Events {
             "properties": {
                 "container_id": {"type": "string"},
                 "task_id": {"type": "string"},
-                "session_id": {"type": "string"},
                 "event_type": {"type": "string"},
                 "since_minutes": {"type": "integer", "default": 60},
                 "limit": {"type": "integer", "default": 50}
@@ -77,7 +68,6 @@ impl Tool for Events {
         let query = EventQuery {
             container: arguments.container_id,
             task: arguments.task_id,
-            session: arguments.session_id,
             event_types: arguments.event_type.as_deref().map(event_type).transpose()?.into_iter().collect(),
             since: Some(plus_seconds(service.clock.now(), -minutes * 60)),
             limit: Some(bounded("limit", arguments.limit, MOST)?),

@@ -1,6 +1,7 @@
 //! `parhelia_sessions`: what cascades do, one of them, its end, its going on.
 
 use parhelia_core::access::Access;
+use parhelia_core::event::Event;
 use parhelia_core::session::api::{
     CancelSession, CleanupSessionsReport, ResumeSession, SessionDetail, SessionTotals, SessionTree,
     SessionView,
@@ -15,7 +16,7 @@ use utoipa::ToSchema;
 use super::text;
 use super::tool::{Asking, Tool, bounded};
 use crate::http::Fault;
-use crate::service::SessionQuery;
+use crate::service::{EventQuery, SessionQuery};
 
 const MOST: i64 = 1000;
 
@@ -24,6 +25,7 @@ word_enum!(
         List = "list",
         Show = "show",
         Tree = "tree",
+        Events = "events",
         Cancel = "cancel",
         Resume = "resume",
         Cleanup = "cleanup",
@@ -85,6 +87,8 @@ pub(super) enum SessionsAnswer {
     Show { session: Box<SessionDetail> },
     /// The same, and the sessions below it.
     Tree { tree: Box<SessionTree> },
+    /// The latest events, the newest last.
+    Events { events: Vec<Event>, last_id: i64 },
     /// The end is asked for; it has happened when `status` is `cancelled`.
     Cancel { session: Box<Session> },
     /// The session that goes on: the same one, or a new one whose `origin_id` it is.
@@ -108,12 +112,12 @@ impl Tool for Sessions {
             "properties": {
                 "action": {
                     "type": "string",
-                    "enum": ["list", "show", "tree", "cancel", "resume", "cleanup"],
+                    "enum": ["list", "show", "tree", "events", "cancel", "resume", "cleanup"],
                     "default": "list"
                 },
                 "session_id": {
                     "type": "string",
-                    "description": "Session ID, a unique prefix of it, or its name (required for show/tree/cancel/resume)"
+                    "description": "Session ID, a unique prefix of it, or its name (required for show/tree/events/cancel/resume)"
                 },
                 "status_filter": {
                     "type": "string",
@@ -140,7 +144,7 @@ impl Tool for Sessions {
 
     fn access(arguments: &Arguments) -> (Access, String) {
         let access = match arguments.action {
-            Action::List | Action::Show | Action::Tree => Access::Viewer,
+            Action::List | Action::Show | Action::Tree | Action::Events => Access::Viewer,
             Action::Cancel | Action::Resume | Action::Cleanup => Access::Operator,
         };
         (access, format!("{} {}", Self::NAME, arguments.action))
@@ -176,6 +180,17 @@ impl Tool for Sessions {
                 let session = service.resume_session(&id, request, &asking.caller).await?;
                 SessionsAnswer::Resume { session: Box::new(session) }
             }
+            Action::Events => {
+                let query = EventQuery {
+                    session: Some(service.resolve_session(&id).await?.to_string()),
+                    limit: Some(limit),
+                    newest_first: true,
+                    ..EventQuery::default()
+                };
+                let mut found = service.events(query).await?;
+                found.events.sort_by_key(|event| event.id);
+                SessionsAnswer::Events { events: found.events, last_id: found.last_id }
+            }
             Action::Tree => SessionsAnswer::Tree { tree: Box::new(service.session_tree(&id).await?) },
             Action::Show | Action::List | Action::Cleanup => {
                 SessionsAnswer::Show { session: Box::new(service.session(&id).await?) }
@@ -188,6 +203,7 @@ impl Tool for Sessions {
             SessionsAnswer::List { sessions, totals } => text::sessions(sessions, totals),
             SessionsAnswer::Show { session } => text::session(session),
             SessionsAnswer::Tree { tree } => text::session_tree(tree),
+            SessionsAnswer::Events { events, .. } => text::events(events),
             SessionsAnswer::Cancel { session } => match session.status {
                 SessionStatus::Cancelled => format!("{} is cancelled.", session.session_id),
                 status => format!(
@@ -249,7 +265,7 @@ mod tests {
     fn only_what_changes_something_needs_an_operator() {
         for action in Action::ALL {
             let arguments = Arguments { action: *action, ..Arguments::default() };
-            let looks = matches!(action, Action::List | Action::Show | Action::Tree);
+            let looks = matches!(action, Action::List | Action::Show | Action::Tree | Action::Events);
             assert_eq!(Sessions::access(&arguments).0 == Access::Viewer, looks, "{action}");
         }
     }

@@ -1,10 +1,12 @@
 //! The inbox: everything that waits for a person, and their answers. An answer is written once, while its wait is open;
 //! the session that asked takes it from there.
 
+use std::collections::HashMap;
+
 use futures::future::join_all;
 use parhelia_core::Timestamp;
 use parhelia_core::event::{EventType, NewEvent, Source};
-use parhelia_core::ids::{SessionId, WaitId};
+use parhelia_core::ids::{SessionId, TaskId, WaitId};
 use parhelia_core::job::Job;
 use parhelia_core::session::answer::{self, Asked, Reply, Unfit};
 use parhelia_core::session::api::{
@@ -33,9 +35,24 @@ impl Service {
         found.truncate(LISTED as usize);
         let waits = self.store.wait_counts().await?;
         let jobs = self.store.inbox_jobs(plus_seconds(now, -RECENT_SECONDS), LISTED).await?;
+        let mut items = Vec::with_capacity(found.len());
+        let mut asked: HashMap<TaskId, usize> = HashMap::new();
+        for row in found {
+            asked.extend(row.wait.task_id.clone().map(|task| (task, items.len())));
+            items.push(item(row, now));
+        }
+        let mut waiting = Vec::new();
+        for (job, session, task) in jobs {
+            match task.and_then(|task| asked.get(&task)).and_then(|at| items.get_mut(*at)) {
+                // Its session asks for it. An agent that sits there and waits is answered where it sits.
+                Some(item) if !job.status.is_over() => item.command = job_command(&job),
+                Some(_) => {}
+                None => waiting.push(waiting_job(job, session, now)),
+            }
+        }
         Ok(Inbox {
-            items: found.into_iter().map(|row| item(row, now)).collect(),
-            jobs: jobs.into_iter().map(|(job, session)| waiting_job(job, session, now)).collect(),
+            items,
+            jobs: waiting,
             more,
             blocked_elsewhere: waits
                 .iter()

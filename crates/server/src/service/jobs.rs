@@ -6,10 +6,13 @@ use parhelia_core::engine::Engine;
 use parhelia_core::ids::ContainerId;
 use parhelia_core::job::api::{ExecRequest, JobList, JobTotals, JobView, ResumeRequest};
 use parhelia_core::job::{Job, JobActivity, JobAsk, JobStatus, job_id};
+use parhelia_core::session::Session;
+use parhelia_core::session::api::CancelSession;
 use parhelia_core::time::{plus_seconds, seconds_between};
 use parhelia_store::{NewJob, ShownFilter, ShownJob};
 use uuid::Uuid;
 
+use super::sessions::EXEC;
 use super::{Caller, Service, ServiceError, validate};
 
 const PAGE: u32 = 200;
@@ -161,7 +164,24 @@ impl Service {
         let (run, asked) = self.continued(job, &request.arguments, checkpoint).await?;
         let name = run.name.clone();
         let container = self.start_exec(run, asked, name, Some(&job.container_id), caller).await?;
+        self.leave_to(job, job_id(&container), caller).await?;
         self.shown(job_id(&container)).await
+    }
+
+    /// A command that ended with a question, and that somebody went on with, asks nobody any more.
+    async fn leave_to(&self, job: &Job, next: Uuid, caller: &Caller) -> Result<(), ServiceError> {
+        let Some(id) = self.store.session_of_ended(job.container_id.as_str()).await? else { return Ok(()) };
+        let open = |session: &Session| session.cascade_id == EXEC && !session.status.is_over();
+        if self.store.session(&id).await?.filter(open).is_none() {
+            return Ok(());
+        }
+        let request =
+            CancelSession { reason: Some(format!("it goes on as job {next}")), ..CancelSession::default() };
+        match self.cancel_session(id.as_str(), request, caller).await {
+            // Over meanwhile.
+            Ok(_) | Err(ServiceError::Conflict { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// What goes on with an earlier job: its engine's way to resume its session, else the same command with what is
@@ -199,7 +219,8 @@ impl Service {
             image: spec.image,
             name: spec.name,
             command,
-            env: spec.env,
+            // What we told the earlier one of itself is not true of this one.
+            env: spec.env.into_iter().filter(|(name, _)| !name.starts_with("PARHELIA_")).collect(),
             workdir: spec.workdir,
             labels: spec.labels,
             resources: spec.resources,

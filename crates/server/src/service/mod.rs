@@ -24,6 +24,7 @@ mod sessions;
 mod signals;
 mod validate;
 mod why;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -112,6 +113,8 @@ pub struct Service {
     pub(crate) job_news: Arc<JobNews>,
     /// This server, as the owner of sessions.
     pub(crate) owner_id: String,
+    /// The program that a worker is: ourselves.
+    pub(crate) program: String,
     /// Definitions that were read lately.
     cascades: cascades::Cascades,
     outlines: session_views::Outlines,
@@ -153,6 +156,7 @@ impl Service {
             clickhouse: None,
             job_news: Arc::default(),
             owner_id: String::new(),
+            program: "parhelia".to_owned(),
             cascades: cascades::Cascades::default(),
             outlines: session_views::Outlines::default(),
         }
@@ -173,6 +177,11 @@ impl Service {
     /// Sessions that are started here are this server's.
     pub fn owned_by(self, owner_id: impl Into<String>) -> Self {
         Self { owner_id: owner_id.into(), ..self }
+    }
+
+    /// What workers on this machine are started as.
+    pub fn as_program(self, program: impl Into<String>) -> Self {
+        Self { program: program.into(), ..self }
     }
 
     pub(crate) fn provider(&self, name: &str) -> Result<&ProviderHandle, ServiceError> {

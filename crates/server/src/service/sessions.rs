@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parhelia_core::api::RunRequest;
-use parhelia_core::cascade::{Cascade, parse};
+use parhelia_core::cascade::{Cascade, Lifetime, parse};
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::ids::{ContainerId, SessionId};
 use parhelia_core::session::api::{
@@ -58,6 +58,14 @@ impl Service {
         if let Some(provider) = provider {
             self.provider(provider)?;
         }
+        let at_home = provider.is_none_or(|name| name == "process" || name.starts_with("process:"));
+        if cascade.workers.lifetime == Lifetime::Session && !at_home {
+            let named = provider.unwrap_or_default();
+            return Err(ServiceError::invalid(
+                format!("workers that live as long as their session run at provider process, not at {named}"),
+                "leave workers.provider out, or set workers.lifetime to 'task'",
+            ));
+        }
         let surroundings = Surroundings {
             workdir: request.workdir,
             env: request.env,
@@ -75,8 +83,8 @@ impl Service {
 
     async fn begin(&self, new: NewSession, caller: &Caller) -> Result<Session, ServiceError> {
         let now = self.clock.now();
-        let event = started(&new, &caller.subject);
-        self.store.start_session(&new, vec![event], now).await?;
+        let events = all_started(&new, &caller.subject);
+        self.store.start_session(&new, events, now).await?;
         self.session_row(&new.session_id).await
     }
 
@@ -421,16 +429,20 @@ impl Service {
     }
 }
 
-/// What becomes of a session whose owner is dead: it goes on where that may be.
+/// What becomes of a session whose owner is dead: it goes on where that may be. One that was left goes on when its end is
+/// wanted, or when the session above it goes on.
 pub(crate) fn heir(session: &Session) -> SessionStatus {
-    if session.cancel_requested || (session.resumable && session.auto_resume) {
-        match session.status {
-            SessionStatus::Orphaned => SessionStatus::Running,
-            other => other,
-        }
-    } else {
-        SessionStatus::Orphaned
+    match session.status {
+        SessionStatus::Orphaned => SessionStatus::Running,
+        other if session.cancel_requested || (session.resumable && session.auto_resume) => other,
+        _ => SessionStatus::Orphaned,
     }
+}
+
+/// Of a session, and of those below it that begin with it.
+fn all_started(new: &NewSession, by: &str) -> Vec<NewEvent> {
+    let below = new.done.iter().filter_map(|done| done.child.as_deref());
+    std::iter::once(started(new, by)).chain(below.flat_map(|child| all_started(child, by))).collect()
 }
 
 pub(crate) fn started(new: &NewSession, by: &str) -> NewEvent {

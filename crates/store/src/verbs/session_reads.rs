@@ -200,13 +200,13 @@ impl Store {
     }
 
     /// Jobs that need a person and are no session's to ask about, oldest first; of those that are over only what was
-    /// so no earlier than `over_since`. With the session that each works for, if one does.
+    /// so no earlier than `over_since`. With the session and the task that each works for, if it does for one.
     pub async fn inbox_jobs(
         &self,
         over_since: Timestamp,
         limit: i64,
-    ) -> Result<Vec<(Job, Option<SessionId>)>> {
-        let read = |c: &mut Columns<'_>| Ok((row::job(c)?, c.own_opt()?));
+    ) -> Result<Vec<(Job, Option<SessionId>, Option<TaskId>)>> {
+        let read = |c: &mut Columns<'_>| Ok((row::job(c)?, c.own_opt()?, c.own_opt()?));
         self.query(&sql::INBOX_JOBS, params![over_since, limit], read).await
     }
 

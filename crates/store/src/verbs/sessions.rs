@@ -12,6 +12,7 @@ use parhelia_core::session::{
     AttemptStatus, FailureReason, Holder, LEASE_SECONDS, PhaseRow, PhaseStatus, Session, SessionStatus,
     SignalRow, TaskRow, TaskStatus, WaitRow, WaitStatus,
 };
+use parhelia_core::state::WorkerState;
 use serde_json::Value as Json;
 
 use super::containers::{insert_container, text_json};
@@ -80,6 +81,11 @@ pub enum SessionWrite {
     },
     StartAttempt {
         task: TaskRow,
+        container: Box<NewContainer>,
+        events: Vec<NewEvent>,
+    },
+    StartWorker {
+        id: String,
         container: Box<NewContainer>,
         events: Vec<NewEvent>,
     },
@@ -504,6 +510,14 @@ impl Script {
             SessionWrite::StartAttempt { task, container, events } => {
                 self.start_attempt(&task, *container, events, now)?;
             }
+            SessionWrite::StartWorker { id, container, events } => {
+                let place = container.id.clone();
+                insert_container(self, *container, events, now)?;
+                self.one(
+                    &sql::WORKER_INSERT,
+                    params![id, None::<String>, WorkerState::Spawning, &place, session, "{}", now],
+                );
+            }
             SessionWrite::StartVerify { task, attempt, container, events } => {
                 let id = container.id.clone();
                 self.one(&sql::SESSION_TASK_VERIFY, params![&task, attempt, now]);
@@ -578,7 +592,7 @@ impl Script {
         self.one(&sql::WAIT_CLOSE, params![wait, status, answer, by, now, signal]);
     }
 
-    fn end_attempt(
+    pub(super) fn end_attempt(
         &mut self,
         session: &SessionId,
         task: &TaskRow,

@@ -2,7 +2,7 @@
 
 mod cancel;
 mod logs;
-mod watch;
+pub(crate) mod watch;
 
 use parhelia_core::ids::SessionId;
 use parhelia_core::session::Session;
@@ -44,7 +44,7 @@ async fn get(client: &Client, id: &str) -> Result<SessionDetail> {
     client.get(&format!("/sessions/{}", segment(id)?), &[]).await
 }
 
-async fn get_tree(client: &Client, id: &str) -> Result<SessionTree> {
+pub(crate) async fn get_tree(client: &Client, id: &str) -> Result<SessionTree> {
     client.get(&format!("/sessions/{}/tree", segment(id)?), &[]).await
 }
 

@@ -21,7 +21,7 @@ const HOLD: Duration = Duration::from_secs(1);
 const LONG_HOLD: Duration = Duration::from_secs(25);
 
 /// Everything that can be over with it is over: what its end means for whoever waited.
-fn verdict(id: &str, status: SessionStatus, error: Option<&str>) -> Result<()> {
+pub(crate) fn verdict(id: &str, status: SessionStatus, error: Option<&str>) -> Result<()> {
     match status {
         SessionStatus::Completed => Ok(()),
         SessionStatus::Cancelled => {
@@ -47,19 +47,19 @@ pub(super) async fn one(ctx: &Context, given: &str) -> Result<()> {
     }
 }
 
-/// Draws its tree until it is over.
-async fn screen(ctx: &Context, client: &Client, id: &str) -> Result<()> {
-    let mut after = last_event(client).await?;
-    let mut first = true;
-    loop {
-        let tree = get_tree(client, id).await?;
-        draw(&frame(ctx, &tree), first)?;
-        first = false;
-        let session = &tree.detail.view.session;
-        if session.status.is_over() {
-            return verdict(id, session.status, session.error_message.as_deref());
-        }
-        // Whatever happens may be of it or of one below it.
+/// Whatever happens anywhere: it may be of a session or of one below it.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    after: Option<i64>,
+}
+
+impl Changes {
+    /// At once the first time; afterwards until something has happened, or for a moment: ages on a screen move.
+    pub(crate) async fn wait(&mut self, client: &Client) -> Result<()> {
+        let Some(after) = self.after else {
+            self.after = Some(last_event(client).await?);
+            return Ok(());
+        };
         let query = [
             ("after", after.to_string()),
             ("limit", "1".to_owned()),
@@ -68,8 +68,25 @@ async fn screen(ctx: &Context, client: &Client, id: &str) -> Result<()> {
         let news: EventList = client.get_held("/events", &query, HOLD).await?;
         if !news.events.is_empty() {
             // Many come at once: look where they end, and not at each.
-            after = last_event(client).await?;
             tokio::time::sleep(Duration::from_millis(100)).await;
+            self.after = Some(last_event(client).await?);
+        }
+        Ok(())
+    }
+}
+
+/// Draws its tree until it is over.
+async fn screen(ctx: &Context, client: &Client, id: &str) -> Result<()> {
+    let mut changes = Changes::default();
+    let mut first = true;
+    loop {
+        changes.wait(client).await?;
+        let tree = get_tree(client, id).await?;
+        draw(&frame(ctx, &tree), first)?;
+        first = false;
+        let session = &tree.detail.view.session;
+        if session.status.is_over() {
+            return verdict(id, session.status, session.error_message.as_deref());
         }
     }
 }

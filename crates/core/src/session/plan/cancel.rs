@@ -28,7 +28,7 @@ impl Planner<'_> {
         for open in &facts.open {
             let seen = [open.main.as_ref(), open.verify.as_ref()];
             let living: Vec<&Seen> = seen.into_iter().flatten().filter(|seen| !seen.is_gone()).collect();
-            if living.is_empty() && (open.main.is_some() || open.attempt.worker_id.is_none()) {
+            if living.is_empty() {
                 self.steps.push(Step::EndAttempt {
                     task: open.task.clone(),
                     attempt: open.attempt.attempt,
@@ -47,6 +47,18 @@ impl Planner<'_> {
                         by: by.clone(),
                     });
                 }
+            }
+        }
+        for worker in facts.workers.iter().filter(|worker| !worker.is_gone()) {
+            left += 1;
+            self.waiting.push(format!("its worker {} is being ended", worker.container));
+            if worker.desired == Desired::Running || force {
+                self.effects.push(Effect::Stop {
+                    container: worker.container.clone(),
+                    grace_seconds: grace,
+                    reason: reason.clone(),
+                    by: by.clone(),
+                });
             }
         }
         for (id, child) in facts.children.iter().filter(|(_, child)| !child.status.is_over()) {

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use super::{PhaseRow, PhaseStatus, Session, SessionStatus};
 use crate::cascade::template::{self, Scope, TemplateError};
 use crate::cascade::{Awaited, Cascade, Sensor, Work};
-use crate::ids::{ContainerId, TaskId, WaitId};
+use crate::ids::{ContainerId, SignalId, TaskId, WaitId};
 
 pub use shapes::*;
-pub use tasks::{LARGEST_OUTPUT_BYTES, MOST_CRASHES};
+pub use tasks::{Claim, LARGEST_OUTPUT_BYTES, MOST_CRASHES, Report};
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "in a test the panic is the message")]
@@ -74,23 +74,7 @@ impl State {
         facts: &Facts,
         now: Timestamp,
     ) -> Plan {
-        let mut planner = Planner {
-            cascade,
-            surroundings,
-            facts,
-            now,
-            steps: Vec::new(),
-            effects: Vec::new(),
-            waiting: Vec::new(),
-            wake_at: None,
-            wants_output: Vec::new(),
-            again: false,
-            sets: 0,
-            started: 0,
-            alive: 0,
-            opened: Vec::new(),
-            closed: BTreeSet::new(),
-        };
+        let mut planner = Planner::new(cascade, surroundings, facts, now);
         let before = patch_of(&self.session);
         let after = if self.session.status.is_over() || self.session.status == SessionStatus::Orphaned {
             before.clone()
@@ -162,15 +146,43 @@ struct Planner<'a> {
     sets: usize,
     /// Attempts begun in this plan.
     started: usize,
+    /// How many workers would have something to do.
+    wanted_workers: usize,
     /// Things of the session that run: it is not blocked while there are any.
     alive: usize,
     /// Waits opened in this plan.
     opened: Vec<Blocked>,
     /// Waits that are over with this plan.
     closed: BTreeSet<WaitId>,
+    /// Signals that end a wait with this plan.
+    delivered: BTreeSet<SignalId>,
 }
 
 /// How what a task ran in looks now.
+impl<'a> Planner<'a> {
+    fn new(cascade: &'a Cascade, surroundings: &'a Surroundings, facts: &'a Facts, now: Timestamp) -> Self {
+        Self {
+            cascade,
+            surroundings,
+            facts,
+            now,
+            steps: Vec::new(),
+            effects: Vec::new(),
+            waiting: Vec::new(),
+            wake_at: None,
+            wants_output: Vec::new(),
+            again: false,
+            sets: 0,
+            started: 0,
+            wanted_workers: 0,
+            alive: 0,
+            opened: Vec::new(),
+            closed: BTreeSet::new(),
+            delivered: BTreeSet::new(),
+        }
+    }
+}
+
 impl Planner<'_> {
     fn wake(&mut self, at: Timestamp) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
@@ -248,6 +260,7 @@ impl Planner<'_> {
         if !is_failing(state) {
             self.begin_phases(state);
         }
+        self.hire(state);
         self.settle(state)
     }
 

@@ -33,6 +33,8 @@ pub struct Facts {
     /// What its open waits may take, oldest first.
     pub signals: Vec<SignalRow>,
     pub children: BTreeMap<SessionId, Child>,
+    /// What its workers run in, those that are gone too.
+    pub workers: Vec<Seen>,
     /// What ended tasks wrote, where it was asked for.
     pub stdout: BTreeMap<TaskId, Stdout>,
 }
@@ -126,6 +128,8 @@ pub enum Step {
         outputs: Value,
         error: Option<String>,
     },
+    /// One more that claims its tasks.
+    StartWorker,
     StartAttempt {
         position: usize,
         task: TaskRow,

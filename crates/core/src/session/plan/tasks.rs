@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 
 use super::cancel::CANCEL_GRACE_SECONDS;
 use super::{
-    AttemptEnd, Effect, Level, NewWait, OpenTask, Planner, Run, Seen, State, Stdout, Step, is_failing,
+    AttemptEnd, Effect, Facts, Level, NewWait, OpenTask, Planner, Run, Seen, State, Stdout, Step,
+    Surroundings, is_failing,
 };
 use crate::cascade::template::{self, TemplateError};
-use crate::cascade::{Agent, Care, Command, OnTimeout, Phase, TaskWork, Work};
+use crate::cascade::{Agent, Care, Cascade, Command, Lifetime, OnTimeout, Phase, TaskWork, Work};
 use crate::ids::{ContainerId, TaskId, WaitId};
-use crate::session::{BlockedType, FailureReason, PhaseStatus, WaitRow, WaitStatus};
+use crate::session::{BlockedType, FailureReason, PhaseStatus, TaskRow, WaitRow, WaitStatus};
 use crate::state::{Desired, TerminationReason};
 use crate::time::plus_seconds;
 
@@ -20,6 +21,8 @@ use crate::time::plus_seconds;
 pub const MOST_CRASHES: i64 = 3;
 /// A supervisor ends its own job in time; where there is none, the session does, this much later.
 const TIMEOUT_SLACK_SECONDS: i64 = 5;
+/// Workers that a session may start for each that it may have at once.
+const WORKERS_FOR_EACH: usize = 3;
 /// The largest value that a command may give.
 pub const LARGEST_OUTPUT_BYTES: usize = 1 << 20;
 
@@ -82,7 +85,14 @@ impl Planner<'_> {
         let most = self.cascade.workers.count.max(1) as usize;
         let running = facts.open.len() + self.started;
         let mut left = level.ready.len();
-        if !failing {
+        let claimed = self.cascade.workers.lifetime == Lifetime::Session;
+        if claimed && !failing {
+            self.wanted_workers += (open.len() + left).min(most);
+            if left > 0 {
+                self.waiting.push(format!("phase {}: {left} tasks wait for a worker", phase.name));
+            }
+        }
+        if !failing && !claimed {
             for task in level.ready.iter().take(most.saturating_sub(running)) {
                 left -= 1;
                 match self.run_of(state, phase, &task.key) {
@@ -98,18 +108,19 @@ impl Planner<'_> {
                     }
                 }
             }
-            if let Some(at) = level.retry_at {
-                self.wake(at);
-                self.waiting.push(format!("phase {}: a task is tried again at {at}", phase.name));
-                left += 1;
-            }
+        }
+        if let Some(at) = level.retry_at.filter(|_| !failing) {
+            self.wake(at);
+            self.waiting.push(format!("phase {}: a task is tried again at {at}", phase.name));
+            left += 1;
         }
         self.alive += alive;
         if alive > 0 {
             self.waiting.push(format!("phase {}: {alive} of its tasks run", phase.name));
         }
         if alive > 0 || unsettled || (left > 0 && !failing) {
-            self.alive += usize::from(alive == 0 && left > 0);
+            // What comes again is not a wait for somebody outside.
+            self.alive += usize::from(alive == 0 && (left > 0 || unsettled));
             return;
         }
         if let Some(message) = failed {
@@ -145,6 +156,13 @@ impl Planner<'_> {
             // A worker has it.
             return Look::Alive;
         };
+        if open.attempt.worker_id.is_some() {
+            if !main.is_gone() {
+                return Look::Alive;
+            }
+            let message = "the worker that had it is gone".to_owned();
+            return self.failed(state, open, care, None, FailureReason::WorkerCrash, message);
+        }
         match outcome(main) {
             Outcome::Alive => {
                 self.watch(phase, open, main, care);
@@ -152,7 +170,8 @@ impl Planner<'_> {
             }
             Outcome::NeedsPerson(exit_code, message) => {
                 self.end_attempt(open, AttemptEnd::Waiting { exit_code, message: message.clone() });
-                if self.wait_of(&open.task.id).is_none() {
+                if self.wait_of(&open.task.id).is_none() && !self.is_answered(&open.task.id, &main.container)
+                {
                     self.open_wait(place, Some(open.task.id.clone()), question_of_agent(&message));
                 }
                 Look::Unsettled
@@ -171,18 +190,18 @@ impl Planner<'_> {
                         }
                     }
                 }
-                self.complete(state, open, care, outputs, main, exit_code)
+                self.complete_with(state, open, care, outputs, Some(main), exit_code)
             }
         }
     }
 
-    pub(super) fn complete(
+    pub(super) fn complete_with(
         &mut self,
         state: &State,
         open: &OpenTask,
         care: &Care,
         declared: &BTreeMap<String, Value>,
-        main: &Seen,
+        main: Option<&Seen>,
         exit_code: Option<i64>,
     ) -> Look {
         let outputs = if declared.is_empty() {
@@ -190,7 +209,8 @@ impl Planner<'_> {
         } else {
             let text = match self.facts.stdout.get(&open.task.id) {
                 None => {
-                    self.wants_output.push((open.task.id.clone(), main.container.clone()));
+                    let place = main.map(|main| (open.task.id.clone(), main.container.clone()));
+                    self.wants_output.extend(place);
                     return Look::Unsettled;
                 }
                 Some(Stdout::Text(text)) => text,
@@ -305,7 +325,7 @@ impl Planner<'_> {
             }
         }
         match (&main.waiting, self.wait_of(&open.task.id)) {
-            (Some(reason), None) => {
+            (Some(reason), None) if !self.is_answered(&open.task.id, &main.container) => {
                 let place = open.attempt.phase == phase.name;
                 if place && let Some(position) = self.cascade.phases.iter().position(|p| p.name == phase.name)
                 {
@@ -328,6 +348,15 @@ impl Planner<'_> {
         })
     }
 
+    /// Somebody was faster than its end: the answer to what this attempt asks is there, and it is not asked again.
+    fn is_answered(&self, task: &TaskId, container: &ContainerId) -> bool {
+        self.facts.waits.iter().any(|wait| {
+            wait.task_id.as_ref() == Some(task)
+                && matches!(wait.status, WaitStatus::Answered | WaitStatus::TimedOut)
+                && wait.question.get("container").and_then(Value::as_str) == Some(container.as_str())
+        })
+    }
+
     pub(super) fn withdraw(&mut self, id: WaitId) {
         if self.closed.insert(id.clone()) {
             self.steps.push(Step::WithdrawWait { wait: id });
@@ -337,6 +366,26 @@ impl Planner<'_> {
     pub(super) fn withdraw_of(&mut self, task: &TaskId) {
         if let Some(id) = self.wait_of(task).map(|wait| wait.id.clone()) {
             self.withdraw(id);
+        }
+    }
+
+    /// As many workers as have something to do; not for ever, should they keep ending.
+    pub(super) fn hire(&mut self, state: &State) {
+        if self.cascade.workers.lifetime != Lifetime::Session || self.wanted_workers == 0 || is_failing(state)
+        {
+            return;
+        }
+        let most = self.cascade.workers.count.max(1) as usize;
+        let living = self.facts.workers.iter().filter(|worker| !worker.is_gone()).count();
+        let ever = self.facts.workers.len();
+        let wanted = self.wanted_workers.min(most).saturating_sub(living);
+        let allowed = (most * WORKERS_FOR_EACH).saturating_sub(ever);
+        if wanted > 0 && allowed == 0 {
+            self.waiting
+                .push(format!("{ever} workers have ended before the work was done; no more are started"));
+        }
+        for _ in 0..wanted.min(allowed) {
+            self.steps.push(Step::StartWorker);
         }
     }
 
@@ -416,6 +465,93 @@ impl Planner<'_> {
         };
         Ok(Run { command, engine, env, workdir, timeout_seconds: care.timeout_seconds, resume: None })
     }
+}
+
+/// What a worker is given to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    pub run: Run,
+    pub verify: Option<Vec<String>>,
+}
+
+impl State {
+    /// The command of a task, for the worker that asks for one.
+    pub fn claim(
+        &self,
+        cascade: &Cascade,
+        surroundings: &Surroundings,
+        task: &TaskRow,
+        now: Timestamp,
+    ) -> Result<Claim, TemplateError> {
+        let facts = Facts::default();
+        let planner = Planner::new(cascade, surroundings, &facts, now);
+        let found = cascade.phases.iter().find(|phase| phase.name == task.phase);
+        let phase = found.ok_or_else(|| TemplateError {
+            shown: task.phase.clone(),
+            reason: "the cascade has no such phase".to_owned(),
+        })?;
+        let run = planner.run_of(self, phase, &task.key)?;
+        let verify = work_of(phase, &task.key).and_then(|(_, care, _)| care.verify.as_ref());
+        let verify = verify.map(|command| planner.command_of(self, command)).transpose()?;
+        Ok(Claim { run, verify })
+    }
+
+    /// What a worker's report makes of a task: as if the session had seen it end itself.
+    pub fn judge(
+        &self,
+        cascade: &Cascade,
+        surroundings: &Surroundings,
+        open: &OpenTask,
+        report: &Report,
+        now: Timestamp,
+    ) -> AttemptEnd {
+        let text = Stdout::Text(report.output.clone());
+        let facts = Facts { stdout: BTreeMap::from([(open.task.id.clone(), text)]), ..Facts::default() };
+        let mut planner = Planner::new(cascade, surroundings, &facts, now);
+        let found = cascade.phases.iter().find(|phase| phase.name == open.task.phase);
+        let Some((_, care, outputs)) = found.and_then(|phase| work_of(phase, &open.task.key)) else {
+            return AttemptEnd::Cancelled;
+        };
+        let code = report.exit_code;
+        let failure = match (code, report.verify_exit_code) {
+            _ if report.timed_out => {
+                Some((FailureReason::Timeout, "it took longer than its timeout".to_owned()))
+            }
+            (Some(0), Some(verdict)) if verdict != 0 => {
+                let message = format!("its verification failed: it exited with code {verdict}");
+                Some((FailureReason::VerificationFailed, message))
+            }
+            (Some(0), None) if care.verify.is_some() => {
+                Some((FailureReason::VerificationFailed, "it was not verified".to_owned()))
+            }
+            (Some(0), _) => None,
+            (Some(code), _) => Some((FailureReason::TaskFailed, format!("it exited with code {code}"))),
+            (None, _) => {
+                Some((FailureReason::TaskFailed, "a signal ended it, or it could not be started".to_owned()))
+            }
+        };
+        match failure {
+            Some((reason, message)) => drop(planner.failed(self, open, care, code, reason, message)),
+            None => drop(planner.complete_with(self, open, care, outputs, None, code)),
+        }
+        planner
+            .steps
+            .into_iter()
+            .find_map(|step| match step {
+                Step::EndAttempt { end, .. } => Some(end),
+                _ => None,
+            })
+            .unwrap_or(AttemptEnd::Cancelled)
+    }
+}
+
+/// What a worker says of a task that it ran.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    pub exit_code: Option<i64>,
+    pub verify_exit_code: Option<i64>,
+    pub timed_out: bool,
+    pub output: String,
 }
 
 pub(super) enum Look {

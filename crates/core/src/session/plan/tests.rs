@@ -272,7 +272,7 @@ impl World {
             }
             Step::TimeOutWait { wait, .. } => self.wait(&wait).status = WaitStatus::TimedOut,
             Step::WithdrawWait { wait } => self.wait(&wait).status = WaitStatus::Withdrawn,
-            Step::EndPhase { .. } | Step::Outputs { .. } => {}
+            Step::EndPhase { .. } | Step::Outputs { .. } | Step::StartWorker => {}
             Step::StartChild { .. } | Step::CancelChild { .. } => panic!("no sub-cascades here"),
         }
     }
@@ -577,6 +577,29 @@ fn an_agent_that_needs_a_person_rests_and_goes_on_with_the_answer() {
     world.answer(json!("main"));
     world.settle();
     assert_eq!((world.status(), world.started.len()), (SessionStatus::Running, 2));
+    world.done("a");
+    assert_eq!(world.status(), SessionStatus::Completed);
+}
+
+#[test]
+fn an_answer_that_comes_before_the_agent_has_ended_is_kept_for_its_next_attempt() {
+    let mut world = World::new(
+        &json!({ "cascade_id": "h", "phases": [{ "name": "a", "agent": { "engine": "claude-code", "prompt": "do it" } }] }),
+    );
+    world.settle();
+    let main = world.open.values_mut().next().unwrap().main.as_mut().unwrap();
+    (main.state, main.waiting, main.resumable) =
+        (ContainerState::Running, Some("which branch?".to_owned()), true);
+    world.settle();
+    assert_eq!(world.waits.len(), 1);
+    world.answer(json!("main"));
+    world.settle();
+    assert_eq!((world.waits.len(), world.started.len()), (1, 1), "it is asked once, and it lives");
+    let main = world.open.values_mut().next().unwrap().main.as_mut().unwrap();
+    (main.state, main.exit_code, main.reason) =
+        (ContainerState::Terminated, Some(3), Some(TerminationReason::Failed));
+    world.settle();
+    assert_eq!((world.waits.len(), world.started.len()), (1, 2), "with the answer that was there");
     world.done("a");
     assert_eq!(world.status(), SessionStatus::Completed);
 }

@@ -113,6 +113,11 @@ impl Planner<'_> {
                 if wait.wait_type == BlockedType::Signal
                     && let Some(signal) = facts.signals.iter().find(|s| deliverable(s, wait, &state.session))
                 {
+                    if !self.delivered.insert(signal.id.clone()) {
+                        // Another wait takes it with this plan; what is left for this one is seen with the next.
+                        self.again = true;
+                        return;
+                    }
                     self.closed.insert(wait.id.clone());
                     self.steps.push(Step::Deliver {
                         signal: signal.id.clone(),

@@ -17,6 +17,7 @@ pub(super) mod signals;
 pub(super) mod stream;
 pub(super) mod tokens;
 pub(super) mod why;
+pub(super) mod workers;
 
 use axum::{Extension, Json};
 

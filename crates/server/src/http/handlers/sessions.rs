@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
+use parhelia_core::api::Problem;
 use parhelia_core::session::TaskStatus;
 use parhelia_core::session::api::{CheckpointList, SessionDetail, SessionList, SessionTree, TaskList};
 use serde::Deserialize;
@@ -33,7 +34,11 @@ pub(in crate::http) struct SessionsAsk {
 /// The sessions, newest first: those that are not over, and those that were over in the last day.
 #[utoipa::path(
     get, path = "/api/v1/sessions", tag = "sessions",
-    params(SessionsAsk), responses((status = 200, body = SessionList)),
+    params(SessionsAsk), responses(
+        (status = 200, body = SessionList),
+        (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such session"),
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "The session's id is not unique"),
+    ),
 )]
 pub(in crate::http) async fn sessions(
     State(app): State<App>,

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use parhelia_core::api::Problem;
 use parhelia_core::session::SignalRow;
 use parhelia_core::session::api::{FireSignal, SignalList};
 use serde::Deserialize;
@@ -32,7 +33,11 @@ pub(in crate::http) struct SignalsAsk {
 /// The signals that were fired, newest first.
 #[utoipa::path(
     get, path = "/api/v1/signals", tag = "sessions",
-    params(SignalsAsk), responses((status = 200, body = SignalList)),
+    params(SignalsAsk), responses(
+        (status = 200, body = SignalList),
+        (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such session"),
+        (status = 409, body = Problem, content_type = "application/problem+json", description = "The session's id is not unique"),
+    ),
 )]
 pub(in crate::http) async fn signals(
     State(app): State<App>,

@@ -152,6 +152,9 @@ async fn gather(service: &Service, state: &State, cascade: &Cascade) -> Result<F
     {
         facts.signals.extend(store.next_signal(wait).await?);
     }
+    if cascade.workers.lifetime == parhelia_core::cascade::Lifetime::Session {
+        facts.workers = store.session_workers(id).await?;
+    }
     if running.iter().any(is_child) || state.session.cancel_requested {
         for child in store.children(id).await? {
             let given = child.outputs.clone().and_then(|outputs| match outputs {
@@ -302,6 +305,16 @@ impl Made {
                 self.providers.push(container.provider.clone());
                 SessionWrite::StartAttempt { task: task.clone(), container: Box::new(container), events }
             }
+            Step::StartWorker => {
+                let Intent { container, events } = worker(service, session, cascade, surroundings, now)?;
+                self.providers.push(container.provider.clone());
+                let id = container.spec.as_ref().and_then(|spec| spec.env.get("PARHELIA_WORKER_ID").cloned());
+                SessionWrite::StartWorker {
+                    id: id.unwrap_or_default(),
+                    container: Box::new(container),
+                    events,
+                }
+            }
             Step::StartVerify { task, attempt, key, run, position } => {
                 let about = verifying(session, &name(*position), task, key);
                 let Intent { container, events } =
@@ -420,7 +433,7 @@ async fn intent(
 ) -> Result<Intent, ServiceError> {
     let caller = Caller::admin(&session.created_by);
     let (request, asked) = match &run.resume {
-        Some((container, answer)) => resumed(service, container, answer).await?,
+        Some((container, answer)) => resumed(service, container, answer, run).await?,
         None => {
             let workers = &cascade.workers;
             let provider = surroundings.provider.as_ref().or(workers.provider.as_ref());
@@ -465,15 +478,58 @@ async fn intent(
     Ok(intent)
 }
 
+/// A worker is this program, in a sandbox of the session's: it claims its tasks through the home's own socket.
+fn worker(
+    service: &Service,
+    session: &Session,
+    cascade: &Cascade,
+    surroundings: &Surroundings,
+    now: Timestamp,
+) -> Result<Intent, ServiceError> {
+    let workers = &cascade.workers;
+    let provider = surroundings.provider.as_ref().or(workers.provider.as_ref());
+    let provider = provider.cloned().unwrap_or_else(|| "process".to_owned());
+    let id = service.entropy.worker_id(now).to_string();
+    let session_id = session.session_id.to_string();
+    let words = [&service.program, "worker", "--session", &session_id, "--worker", &id];
+    let (request, asked) = service.command_of(ExecRequest {
+        provider,
+        image: workers.image.clone(),
+        name: Some("worker".to_owned()),
+        command: words.map(str::to_owned).to_vec(),
+        env: BTreeMap::new(),
+        workdir: surroundings.workdir.clone(),
+        labels: BTreeMap::new(),
+        resources: workers.resources.clone(),
+        secrets: workers.secrets.clone(),
+        engine: None,
+        session: None,
+        terminal: None,
+        stdin: false,
+        timeout_seconds: None,
+        keep: false,
+    })?;
+    let caller = Caller::admin(&session.created_by);
+    let mut intent = service.prepare(request, Some(asked), Some(&session.session_id), &caller)?;
+    if let Some(spec) = &mut intent.container.spec {
+        spec.env.insert("PARHELIA_WORKER_ID".to_owned(), id);
+    }
+    Ok(intent)
+}
+
 /// An agent goes on with the answer that it asked for.
 async fn resumed(
     service: &Service,
     container: &ContainerId,
     answer: &str,
+    run: &Run,
 ) -> Result<(parhelia_core::api::RunRequest, AskedJob), ServiceError> {
     let job = service.store.job_of_container(container).await?;
     let job = job.ok_or_else(|| ServiceError::no_container(container.as_str()))?;
-    service.continued(&job, &[answer.to_owned()], true).await
+    // The answer stands where the prompt stood; what else the agent was given it is given again.
+    let further = run.command.iter().skip(1).filter(|_| run.engine.is_some());
+    let arguments: Vec<String> = std::iter::once(answer.to_owned()).chain(further.cloned()).collect();
+    service.continued(&job, &arguments, true).await
 }
 
 async fn carry_out(service: &Service, plan: &Plan) {

@@ -131,20 +131,36 @@ impl SessionsLoop {
         }
     }
 
-    /// One look at everything, one after the other: for the simulation. Gives when to look again.
-    pub async fn pass(&mut self) -> Result<Option<Timestamp>, StoreError> {
-        self.inherit().await?;
-        self.look_at_all().await?;
-        let mut wake: Option<Timestamp> = None;
-        while let Some(id) = self.due.pop_first() {
-            let advanced = advance::advance(&self.service, &id).await?;
-            if advanced.again {
-                self.due.insert(id);
-            } else if let Some(at) = advanced.wake_at {
-                wake = Some(wake.map_or(at, |earlier| earlier.min(at)));
-            }
+    /// One turn of the loop, one session after the other: for the simulation, which tells what has come due beside what
+    /// was heard. Gives when the next session is to be looked at whatever happens.
+    pub async fn turn(
+        &mut self,
+        tail: &mut Tail,
+        heirs: bool,
+        all: bool,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        if heirs {
+            self.inherit().await?;
         }
-        Ok(wake)
+        if all {
+            self.look_at_all().await?;
+        }
+        loop {
+            let batch = tail.page().await?;
+            if batch.events.is_empty() && batch.lost.is_none() {
+                break;
+            }
+            self.heard(batch).await;
+        }
+        self.wake();
+        while let Some(id) = self.due.pop_first() {
+            let result = advance::advance(&self.service, &id).await;
+            if let Err(StoreError::Fenced { script }) = result {
+                return Err(StoreError::Fenced { script });
+            }
+            self.done(&id, result);
+        }
+        Ok(self.timers.first().map(|(at, _)| *at))
     }
 
     /// Takes over the sessions of owners that are gone.

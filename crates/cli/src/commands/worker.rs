@@ -1,0 +1,154 @@
+//! `parhelia worker`: claims one task of its session after the other, runs each as a child of its own, and says what became
+//! of it. It is the supervisor of its tasks: they end with it.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use parhelia_core::session::TaskRow;
+use parhelia_core::session::api::{ClaimTask, Claimed, ClaimedTask, TaskResult};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+use crate::args::WorkerArgs;
+use crate::context::Context;
+use crate::error::{CliError, Exit, Result};
+
+/// While there is nothing to do.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Without a server for so long, nobody needs us.
+const GIVE_UP: u32 = 300;
+/// What is kept of what a task writes.
+const KEPT: usize = 1 << 20;
+
+pub(crate) async fn run(ctx: &Context, args: WorkerArgs) -> Result<()> {
+    let client = ctx.client_of_running()?;
+    let claims = format!("/sessions/{}/claims", args.session);
+    let request = ClaimTask { worker_id: args.worker.clone() };
+    let (mut pause, mut failures) = (FIRST_PAUSE, 0);
+    loop {
+        let claimed: Claimed = match client.post_once(&claims, &request).await {
+            Ok(claimed) => claimed,
+            Err(error) if error.exit == Exit::NotFound => return Err(error),
+            Err(error) => {
+                failures += 1;
+                if failures > GIVE_UP {
+                    return Err(error);
+                }
+                tokio::time::sleep(LONGEST_PAUSE).await;
+                continue;
+            }
+        };
+        failures = 0;
+        match claimed.task {
+            Some(task) => {
+                pause = FIRST_PAUSE;
+                let result = carry_out(&task, &args.worker).await;
+                report(&client, &task, &result).await?;
+            }
+            None if claimed.finished => return Ok(()),
+            None => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+/// Said until it is heard; a refusal is an answer too.
+async fn report(client: &crate::client::Client, task: &ClaimedTask, result: &TaskResult) -> Result<()> {
+    let path = format!("/tasks/{}/attempts/{}/result", task.task_id, task.attempt);
+    for _ in 0..GIVE_UP {
+        let heard: Result<TaskRow> = client.post_once(&path, result).await;
+        match heard {
+            Ok(_) => return Ok(()),
+            Err(error) if matches!(error.exit, Exit::NotFound | Exit::Refused | Exit::Usage) => {
+                eprintln!("the report on {} was refused: {}", task.key, error.message);
+                return Ok(());
+            }
+            Err(_) => tokio::time::sleep(LONGEST_PAUSE).await,
+        }
+    }
+    Err(CliError::failure("unheard", format!("nobody heard what became of {}", task.key)))
+}
+
+async fn carry_out(task: &ClaimedTask, worker: &str) -> TaskResult {
+    let limit = task.timeout_seconds.map(Duration::from_secs);
+    let (exit_code, timed_out, mut output) = one(task, &task.command, limit).await;
+    let mut verify_exit_code = None;
+    if let Some(verify) = task.verify.as_ref().filter(|_| exit_code == Some(0)) {
+        let (code, _, _) = one(task, verify, limit).await;
+        verify_exit_code = Some(code.unwrap_or(-1));
+    }
+    if output.len() > KEPT {
+        output.drain(..output.len() - KEPT);
+    }
+    TaskResult {
+        worker_id: worker.to_owned(),
+        exit_code,
+        verify_exit_code,
+        timed_out,
+        output: String::from_utf8_lossy(&output).into_owned(),
+    }
+}
+
+/// Its exit code, whether it took too long, and what it wrote.
+async fn one(
+    task: &ClaimedTask,
+    command: &[String],
+    limit: Option<Duration>,
+) -> (Option<i64>, bool, Vec<u8>) {
+    let Some((program, arguments)) = command.split_first() else { return (None, false, Vec::new()) };
+    let mut child = Command::new(program);
+    child.args(arguments).envs(&task.env).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    child.kill_on_drop(true);
+    if let Some(dir) = &task.workdir {
+        child.current_dir(Path::new(dir));
+    }
+    let mut child = match child.spawn() {
+        Ok(child) => child,
+        Err(error) => return (Some(127), false, format!("cannot start '{program}': {error}\n").into_bytes()),
+    };
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let reading = async {
+        let (mut out, err) = tokio::join!(gather(out), gather(err));
+        out.extend(err);
+        out
+    };
+    let work = async {
+        let (output, status) = tokio::join!(reading, child.wait());
+        (output, status)
+    };
+    let done = match limit {
+        Some(limit) => tokio::time::timeout(limit, work).await.ok(),
+        None => Some(work.await),
+    };
+    match done {
+        Some((output, status)) => (status.ok().and_then(|s| s.code()).map(i64::from), false, output),
+        None => {
+            let _ = child.kill().await;
+            (None, true, Vec::new())
+        }
+    }
+}
+
+/// Everything, passed on to our own output, and the end of it kept.
+async fn gather(stream: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
+    let Some(mut stream) = stream else { return Vec::new() };
+    let mut kept = Vec::new();
+    let mut chunk = vec![0; 64 * 1024];
+    let mut passed = tokio::io::stdout();
+    while let Ok(got) = stream.read(&mut chunk).await {
+        if got == 0 {
+            break;
+        }
+        let _ = passed.write_all(&chunk[..got]).await;
+        kept.extend_from_slice(&chunk[..got]);
+        if kept.len() > 2 * KEPT {
+            kept.drain(..kept.len() - KEPT);
+        }
+    }
+    let _ = passed.flush().await;
+    kept
+}

@@ -1,0 +1,311 @@
+//! Sessions through every door: seen, found by any of their names, read, ended with receipts, continued, explained.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, alive_with, eventually, text};
+
+/// Starts a cascade and gives its session's id.
+pub(crate) fn begin(home: &Home, cascade: Value) -> String {
+    begin_as(home, json!({ "cascade": cascade }))
+}
+
+pub(crate) fn begin_as(home: &Home, mut request: Value) -> String {
+    request["env"] = json!({ "PATH": std::env::var("PATH").unwrap() });
+    let (status, session) = home.api("POST", "/api/v1/sessions", Some(request));
+    assert_eq!(status, 201, "{session}");
+    text(&session, "session_id").to_owned()
+}
+
+pub(crate) fn session(home: &Home, id: &str) -> Value {
+    let (status, detail) = home.api("GET", &format!("/api/v1/sessions/{id}"), None);
+    assert_eq!(status, 200, "{id}: {detail}");
+    detail
+}
+
+/// Waits until the API shows `status`.
+pub(crate) fn until_session(home: &Home, id: &str, status: &str) -> Value {
+    eventually(&format!("session {id} is {status}"), || {
+        let detail = session(home, id);
+        let over = ["completed", "error", "cancelled"].contains(&text(&detail, "status"));
+        assert!(!over || detail["status"] == status, "{id} is over otherwise: {detail}");
+        Some(detail).filter(|detail| detail["status"] == status)
+    })
+}
+
+fn phase<'a>(detail: &'a Value, name: &str) -> &'a Value {
+    detail["phases"].as_array().unwrap().iter().find(|phase| phase["name"] == name).unwrap()
+}
+
+fn told_of(home: &Home, id: &str) -> Vec<String> {
+    let events = home.json(&["events", "list", "--session", id, "--limit", "1000"]);
+    events.as_array().unwrap().iter().map(|event| text(event, "event_type").to_owned()).collect()
+}
+
+#[test]
+fn a_session_is_found_by_its_id_a_prefix_and_its_name_and_shows_what_it_did() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    assert!(home.run(&["sessions"]).err.contains("parhelia run"));
+    let cascade = json!({
+        "cascade_id": "release",
+        "inputs": {"version": {"type": "string", "default": "1.2"}},
+        "phases": [
+            {"name": "build", "run": "echo built $VERSION", "env": {"VERSION": "{{ inputs.version }}"}},
+            {"name": "test", "tasks": [{"id": "unit", "run": "echo unit"}, {"id": "lint", "run": ["echo", "lint"]}]},
+            {"name": "skipped", "run": "exit 3", "when": "false"},
+            {"name": "sum", "set": {"all": "{{ inputs.version }}!"}},
+        ],
+        "outputs": {"all": "{{ outputs.sum.all }}"},
+    });
+    let id = begin_as(&home, json!({ "cascade": cascade, "name": "nightly" }));
+    let done = until_session(&home, &id, "completed");
+    assert_eq!((text(&done, "name"), text(&done, "cascade_id")), ("nightly", "release"));
+    assert_eq!(done["progress"]["phases_done"], 4, "{done}");
+    assert_eq!((&done["progress"]["tasks_done"], &done["progress"]["tasks"]), (&json!(3), &json!(3)));
+    assert_eq!(phase(&done, "skipped")["row"]["status"], "skipped");
+    assert_eq!(phase(&done, "test")["tasks"].as_array().unwrap().len(), 2);
+    assert_eq!(done["waiting"], json!([]), "{done}");
+    let prefix = &id[..id.len() - 2];
+    for given in [id.as_str(), prefix, prefix.trim_start_matches("sess-"), "nightly"] {
+        assert_eq!(text(&session(&home, given), "session_id"), id, "{given}");
+    }
+    let screen = home.ok(&["sessions", "show", "nightly"]);
+    for part in [&format!("Session: {id}"), "completed", "build", "unit", "lint", "skipped", "Checkpoint:"] {
+        assert!(screen.contains(part), "{part}\n{screen}");
+    }
+    let tree = home.ok(&["sessions", "tree", "nightly"]);
+    assert!(
+        tree.starts_with(&format!("{id} release nightly completed")) && tree.contains("└─ sum"),
+        "{tree}"
+    );
+    assert_eq!(home.ok(&["sessions", "list", "--status", "completed", "-o", "name"]).trim(), id);
+    assert_eq!(home.ok(&["sessions", "-q", "--cascade", "release"]).trim(), id);
+    assert_eq!(home.ok(&["sessions", "-q", "--status", "running,blocked"]), "");
+    let listed = home.ok(&["sessions", "list"]);
+    assert!(
+        listed.contains("4/4 (3/3 tasks)") && listed.contains("Total: 1 session | Completed: 1"),
+        "{listed}"
+    );
+    let missing = home.run(&["sessions", "show", "nobody"]);
+    assert!(missing.code == 3 && missing.err.contains("sessions list --all"), "{missing:?}");
+
+    let (status, tasks) = home.api("GET", &format!("/api/v1/sessions/{id}/tasks?phase=test&limit=1"), None);
+    assert_eq!((status, text(&tasks["tasks"][0], "key"), &tasks["next"]), (200, "unit", &json!(0)));
+    let (_, tasks) = home.api("GET", &format!("/api/v1/sessions/{id}/tasks?phase=test&after=0"), None);
+    assert_eq!((text(&tasks["tasks"][0], "key"), &tasks["next"]), ("lint", &Value::Null));
+    let (status, problem) = home.api("GET", &format!("/api/v1/sessions/{id}/tasks"), None);
+    assert!(status == 422 && text(&problem, "fix").contains("build, test"), "{problem}");
+    let (status, problem) = home.api("GET", &format!("/api/v1/sessions/{id}/tasks?phase=x"), None);
+    assert!(status == 422 && text(&problem, "fix").contains("build, test, skipped, sum"), "{problem}");
+    let (_, checkpoints) = home.api("GET", &format!("/api/v1/sessions/{id}/checkpoints"), None);
+    let all = checkpoints["checkpoints"].as_array().unwrap();
+    assert!(all.iter().any(|one| one["id"] == done["last_checkpoint_id"]), "{checkpoints}");
+    assert_eq!(all.len(), 7, "of each task and each phase: {checkpoints}");
+    let (_, tree) = home.api("GET", &format!("/api/v1/sessions/{id}/tree"), None);
+    assert_eq!((&tree["session_id"], &tree["below"]), (&json!(id), &json!([])));
+
+    let logs = home.run(&["sessions", "logs", "nightly"]);
+    let mut lines: Vec<&str> = logs.out.lines().collect();
+    assert_eq!(lines.remove(0), "built 1.2", "{logs:?}");
+    lines.sort_unstable();
+    assert_eq!(lines, ["lint", "unit"], "{logs:?}");
+    assert!(logs.err.contains("==> test/unit (attempt 1) <=="), "{logs:?}");
+    assert_eq!(home.ok(&["sessions", "logs", &id, "--task", "test/lint", "-f"]), "lint\n");
+    assert_eq!(home.run(&["sessions", "logs", &id, "--task", "none"]).code, 3);
+    let told = told_of(&home, "nightly");
+    for kind in [
+        "session_started",
+        "phase_started",
+        "phase_completed",
+        "phase_skipped",
+        "task_started",
+        "task_completed",
+        "session_completed",
+    ] {
+        assert!(told.iter().any(|one| one == kind), "{kind} in {told:?}");
+    }
+    assert!(home.ok(&["why", "nightly"]).contains("It is done"));
+}
+
+#[test]
+fn a_cancel_goes_down_the_tree_and_each_receipt_is_shown() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let mark = format!("SESSION_MARK={}", home.path().display());
+    let sleeper = json!({"run": "exec sleep 600", "env": {"SESSION_MARK": home.path()}});
+    let with = |mut phase: Value, more: Value| {
+        phase.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        phase
+    };
+    let below = json!({"cascade_id": "below", "phases": [with(sleeper.clone(), json!({"name": "deep"}))]});
+    let id = begin_as(
+        &home,
+        json!({"name": "tree", "cascade": {
+            "cascade_id": "above",
+            "phases": [
+                with(sleeper, json!({"name": "here", "needs": []})),
+                {"name": "sub", "cascade": {"definition": below}, "needs": []},
+                {"name": "wait", "await": {"signal": "never"}, "needs": []},
+            ],
+        }}),
+    );
+    eventually("both sleep", || (alive_with(&mark) >= 2).then_some(()));
+    let tree = eventually("the tree is whole", || {
+        let tree = home.api("GET", &format!("/api/v1/sessions/{id}/tree"), None).1;
+        (!tree["below"].as_array().unwrap().is_empty()).then_some(tree)
+    });
+    let child = text(&tree["below"][0], "session_id").to_owned();
+    assert!(home.ok(&["sessions", "tree", "tree"]).contains(&child));
+    assert_eq!(home.ok(&["sessions", "-q", "--parent", "tree"]).trim(), child);
+    let said = home.ok(&["sessions", "cancel", "tree", "--reason", "it is off", "--grace", "5s", "--wait"]);
+    assert!(said.contains("everything of it is gone"), "{said}");
+    assert_eq!(alive_with(&mark), 0, "cancelled is only said when everything is gone");
+    for (id, by) in [(&id, "local"), (&child, "")] {
+        let over = session(&home, id);
+        assert_eq!(text(&over, "status"), "cancelled", "{over}");
+        assert!(over["cancelled_at"].is_string() && over["cancel_seen_at"].is_string(), "{over}");
+        assert!(text(&over, "cancel_requested_by").contains(by), "{over}");
+    }
+    let screen = home.ok(&["sessions", "show", &id]);
+    for part in ["Requested:", "by local (it is off)", "Grace:      5s", "Seen:", "Gone:"] {
+        assert!(screen.contains(part), "{part}\n{screen}");
+    }
+    assert!(!screen.contains("not yet"), "{screen}");
+    let again = home.ok(&["sessions", "cancel", "--force", &id, &child]);
+    assert_eq!(again.matches("was already over (cancelled)").count(), 2, "{again}");
+    assert_eq!(home.run(&["sessions", "cancel", "nobody"]).code, 3);
+    let told = told_of(&home, &id);
+    for kind in ["session_cancel_requested", "session_cancelled"] {
+        assert!(told.iter().any(|one| one == kind), "{kind} in {told:?}");
+    }
+    assert!(home.ok(&["why", &id]).contains("It was cancelled by local"));
+}
+
+fn lines(path: &Path) -> usize {
+    std::fs::read_to_string(path).unwrap_or_default().lines().count()
+}
+
+#[test]
+fn a_failed_session_goes_on_as_a_new_one_that_repeats_nothing_that_is_done() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let (ran, ready) = (home.path().join("ran"), home.path().join("ready"));
+    let cascade = json!({"cascade_id": "twice", "phases": [
+        {"name": "once", "run": format!("echo once >> {}", ran.display())},
+        {"name": "picky", "run": format!("echo picky; test -e {}", ready.display()), "retry": {"max": 1, "base_seconds": 0.01}},
+        {"name": "end", "set": {"x": 1}},
+    ]});
+    let id = begin_as(&home, json!({"cascade": cascade, "name": "twice"}));
+    let watched = home.run(&["sessions", "watch", &id]);
+    assert_eq!(watched.code, 5, "{watched:?}");
+    assert!(
+        watched.out.contains("Phase picky failed") && watched.err.contains("sessions resume"),
+        "{watched:?}"
+    );
+    let failed = until_session(&home, &id, "error");
+    assert_eq!(text(&failed, "error_phase"), "picky", "{failed}");
+    assert_eq!(phase(&failed, "picky")["tasks"][0]["attempts"].as_array().unwrap().len(), 2, "{failed}");
+    let told = told_of(&home, &id);
+    for kind in ["task_retried", "task_failed", "phase_failed", "session_failed"] {
+        assert!(told.iter().any(|one| one == kind), "{kind} in {told:?}");
+    }
+    let why = home.ok(&["why", &id]);
+    assert!(why.contains("It failed") && why.contains(&format!("parhelia sessions resume {id}")), "{why}");
+    assert_eq!(home.ok(&["sessions", "logs", &id, "--task", "picky", "--attempt", "2"]), "picky\n");
+    std::fs::write(&ready, "").unwrap();
+    let next = home.ok(&["sessions", "resume", &id, "-o", "name"]).trim().to_owned();
+    assert_ne!(next, id);
+    let done = until_session(&home, &next, "completed");
+    assert_eq!((text(&done, "origin_id"), lines(&ran)), (id.as_str(), 1), "{done}");
+    let again = home.json(&["sessions", "resume", &next, "--from", "once"]);
+    assert_eq!(text(&again, "origin_phase"), "once");
+    let third = text(&again, "session_id").to_owned();
+    let watched = home.run(&["sessions", "watch", &third, "-o", "jsonl"]);
+    assert_eq!((watched.code, lines(&ran)), (0, 2), "{watched:?}");
+    assert!(watched.out.lines().all(|line| line.contains(&third)), "{watched:?}");
+    let (status, problem) = home.api("POST", &format!("/api/v1/sessions/{next}/resume"), None);
+    assert!(status == 409 && text(&problem, "fix").contains("--from PHASE"), "{problem}");
+}
+
+#[test]
+fn an_orphan_waits_for_somebody_and_nobody_has_to_look_for_the_others() {
+    let home = Home::new();
+    let server = home.up(&[]);
+    let waiting = json!({"cascade_id": "waiting", "phases": [
+        {"name": "ask", "await": {"approval": "go?"}},
+        {"name": "then", "run": ["true"]},
+    ]});
+    let alone = begin_as(&home, json!({"cascade": waiting, "auto_resume": false, "name": "alone"}));
+    let other = begin_as(&home, json!({"cascade": waiting, "name": "other"}));
+    for id in [&alone, &other] {
+        let blocked = until_session(&home, id, "blocked");
+        assert!(blocked["owner_alive"].as_bool().unwrap(), "{blocked}");
+    }
+    server.kill();
+    let _server = home.up(&[]);
+    until_session(&home, &alone, "orphaned");
+    until_session(&home, &other, "blocked");
+    eventually("the other one has an owner again", || {
+        session(&home, &other)["owner_alive"].as_bool().filter(|alive| *alive)
+    });
+    assert_eq!(home.ok(&["sessions", "-q", "--status", "orphaned"]).trim(), alone);
+    let why = home.ok(&["why", "alone"]);
+    assert!(why.contains(&format!("parhelia sessions resume {alone}")), "{why}");
+    let said = home.run(&["sessions", "cleanup", "--dry-run"]);
+    assert!(said.code == 0 && said.err.contains("nothing to clean up"), "{said:?}");
+    let (status, report) = home.api("POST", "/api/v1/sessions/cleanup", None);
+    assert_eq!((status, &report["zombies"]), (200, &json!([])));
+    let said = home.run(&["sessions", "resume", "alone"]);
+    assert!(said.code == 0 && said.out.contains("goes on"), "{said:?}");
+    home.ok(&["inbox", "approve", "alone", "other"]);
+    for id in [&alone, &other] {
+        until_session(&home, id, "completed");
+    }
+    let told = told_of(&home, &alone);
+    for kind in ["session_orphaned", "session_resumed", "session_unblocked"] {
+        assert!(told.iter().any(|one| one == kind), "{kind} in {told:?}");
+    }
+}
+
+#[test]
+fn a_level_of_thousands_is_counted_and_paged_and_not_listed_whole() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let mut tasks = vec![json!({"id": "first", "run": "exec sleep 600"})];
+    tasks.extend((1..3000).map(|n| json!({"id": format!("t{n}"), "run": ["true"]})));
+    let id = begin(
+        &home,
+        json!({"cascade_id": "wide", "workers": {"count": 1}, "phases": [{"name": "level", "tasks": tasks}]}),
+    );
+    let detail = eventually("the first one runs", || {
+        Some(session(&home, &id)).filter(|detail| detail["progress"]["tasks_running"] == 1)
+    });
+    let level = phase(&detail, "level");
+    assert_eq!(level["tasks"].as_array().unwrap().len(), 50);
+    assert_eq!((text(&level["tasks"][0], "key"), &level["tasks_left_out"]), ("first", &json!(2950)));
+    assert_eq!(level["tasks_by_state"], json!({"running": 1, "pending": 2999}), "{level}");
+    assert_eq!(detail["progress"]["tasks"], 3000);
+    let why = home.ok(&["why", &id]);
+    assert!(
+        why.contains("1 of 3000 tasks at work (first") && why.contains("2999 wait for their turn"),
+        "{why}"
+    );
+    let path = format!("/api/v1/sessions/{id}/tasks?limit=1000");
+    let (mut seen, mut after) = (0, String::new());
+    loop {
+        let (_, page) = home.api("GET", &format!("{path}{after}"), None);
+        seen += page["tasks"].as_array().unwrap().len();
+        match page["next"].as_i64() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, 3000);
+    let task = text(&level["tasks"][0], "id").to_owned();
+    let why = home.ok(&["why", &task]);
+    assert!(why.contains("Attempt 1 is running") && why.contains("first of phase level"), "{why}");
+    home.ok(&["sessions", "cancel", &id, "--force", "--wait"]);
+    assert!(home.ok(&["why", &id]).contains("It was cancelled"));
+}

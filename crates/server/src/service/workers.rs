@@ -1,0 +1,234 @@
+//! What workers of sessions ask: a task to run, and what became of it. The attempt number is the fence: a task is claimed
+//! once for each, and a report that comes late is refused.
+
+use std::collections::BTreeMap;
+
+use parhelia_core::cascade::{Cascade, Lifetime};
+use parhelia_core::event::{EventType, NewEvent, Source};
+use parhelia_core::ids::{SessionId, TaskId};
+use parhelia_core::job::api::ExecRequest;
+use parhelia_core::session::api::{ClaimTask, Claimed, ClaimedTask, TaskResult};
+use parhelia_core::session::plan::{
+    AttemptEnd, Claim, LARGEST_OUTPUT_BYTES, Report, State, Step, Surroundings,
+};
+use parhelia_core::session::{PhaseStatus, Session, TaskRow, tell};
+use parhelia_store::StoreError;
+use serde_json::json;
+
+use super::session_views::no_session;
+use super::{Caller, Service, ServiceError, may_touch};
+
+/// Tasks that are tried for one claim: others may be quicker with the first.
+const TRIES: i64 = 8;
+
+impl Service {
+    /// The next task of a session for this worker, if there is one.
+    pub async fn claim_task(
+        &self,
+        given: &str,
+        request: ClaimTask,
+        caller: &Caller,
+    ) -> Result<Claimed, ServiceError> {
+        let id = self.resolve_session(given).await?;
+        self.its_worker(&id, &request.worker_id, caller).await?;
+        let session = self.session_row(&id).await?;
+        let over = session.status.is_over() || session.cancel_requested;
+        if over {
+            return Ok(Claimed { task: None, finished: true });
+        }
+        let (state, cascade, surroundings) = self.held(session).await?;
+        if cascade.workers.lifetime != Lifetime::Session {
+            return Err(ServiceError::invalid(
+                format!("the tasks of {id} are not claimed: each has a sandbox of its own"),
+                "set workers.lifetime to 'session' in its cascade",
+            ));
+        }
+        let now = self.clock.now();
+        // One at a time: if it has one already, the answer to its claim was lost, and it has not begun.
+        let open = self.store.open_tasks(&id).await?;
+        let its = open.into_iter().find(|open| open.attempt.worker_id.as_deref() == Some(&request.worker_id));
+        if let Some(open) = its {
+            let task = TaskRow { attempt: open.attempt.attempt - 1, ..open.task };
+            let claim = state.claim(&cascade, &surroundings, &task, now).map_err(|error| {
+                ServiceError::invalid(error.to_string(), "correct the cascade, and resume the session")
+            })?;
+            return self.given(&id, &cascade, task, claim);
+        }
+        let running = state.phases.values().filter(|row| row.status == PhaseStatus::Running);
+        let names: Vec<String> = running.map(|row| row.name.clone()).collect();
+        for phase in names {
+            for task in self.store.pending_tasks(&id, &phase, now, TRIES).await? {
+                // What cannot be made is the session's to fail, not a worker's.
+                let Ok(claim) = state.claim(&cascade, &surroundings, &task, now) else { continue };
+                let event = claimed(&state.session, &task, &request.worker_id);
+                match self.store.claim_task(&task, &request.worker_id, event, now).await {
+                    Ok(()) => {}
+                    Err(StoreError::Conflict { .. }) => continue,
+                    Err(error) => return Err(error.into()),
+                }
+                return self.given(&id, &cascade, task, claim);
+            }
+        }
+        Ok(Claimed { task: None, finished: false })
+    }
+
+    fn given(
+        &self,
+        id: &SessionId,
+        cascade: &Cascade,
+        task: TaskRow,
+        claim: Claim,
+    ) -> Result<Claimed, ServiceError> {
+        let (made, _) = self.command_of(ExecRequest {
+            provider: "process".to_owned(),
+            image: None,
+            name: None,
+            command: claim.run.command,
+            env: claim.run.env,
+            workdir: claim.run.workdir,
+            labels: BTreeMap::new(),
+            resources: cascade.workers.resources.clone(),
+            secrets: Vec::new(),
+            engine: claim.run.engine,
+            session: None,
+            terminal: None,
+            stdin: false,
+            timeout_seconds: None,
+            keep: false,
+        })?;
+        let attempt = task.attempt + 1;
+        let mut env = made.env;
+        let marks = [
+            ("PARHELIA_SESSION_ID", id.to_string()),
+            ("PARHELIA_PHASE", task.phase),
+            ("PARHELIA_TASK", task.key.clone()),
+            ("PARHELIA_TASK_ID", task.id.to_string()),
+            ("PARHELIA_ATTEMPT", attempt.to_string()),
+        ];
+        env.extend(marks.map(|(name, value)| (name.to_owned(), value)));
+        let task = ClaimedTask {
+            task_id: task.id.to_string(),
+            attempt,
+            key: task.key,
+            command: made.command,
+            env,
+            workdir: made.workdir,
+            verify: claim.verify,
+            timeout_seconds: claim.run.timeout_seconds,
+        };
+        Ok(Claimed { task: Some(task), finished: false })
+    }
+
+    /// What became of an attempt, by the worker that has it.
+    pub async fn finish_task(
+        &self,
+        task: &str,
+        attempt: i64,
+        result: TaskResult,
+        caller: &Caller,
+    ) -> Result<TaskRow, ServiceError> {
+        let late = || ServiceError::Conflict {
+            message: format!(
+                "attempt {attempt} of task {task} is not open: the report came too late and was refused"
+            ),
+            fix: "whatever it did is not counted; claim the next task",
+        };
+        let unknown = || ServiceError::NotFound {
+            what: "task",
+            id: task.chars().take(64).collect(),
+            fix: "'parhelia sessions show' names the tasks of a session",
+        };
+        let id = TaskId::parse(task).map_err(|_| unknown())?;
+        let row = self.store.session_task(&id).await?.ok_or_else(unknown)?;
+        self.its_worker(&row.session_id, &result.worker_id, caller).await?;
+        let open = self.store.open_tasks(&row.session_id).await?;
+        let open = open.into_iter().find(|open| open.task.id == id && open.attempt.attempt == attempt);
+        let open = open.ok_or_else(late)?;
+        if open.attempt.worker_id.as_deref() != Some(result.worker_id.as_str()) {
+            return Err(late());
+        }
+        let output = tail_of(result.output);
+        let report = Report {
+            exit_code: result.exit_code,
+            verify_exit_code: result.verify_exit_code,
+            timed_out: result.timed_out,
+            output: output.clone(),
+        };
+        let session = self.session_row(&row.session_id).await?;
+        let (state, cascade, surroundings) = self.held(session).await?;
+        let now = self.clock.now();
+        let end = state.judge(&cascade, &surroundings, &open, &report, now);
+        let done = matches!(end, AttemptEnd::Completed { .. });
+        let checkpoint = done.then(|| self.entropy.checkpoint_id(now));
+        let step = Step::EndAttempt { task: open.task.clone(), attempt, end: end.clone() };
+        let mut events: Vec<NewEvent> = tell::of_step(&step, &row.session_id, &cascade).into_iter().collect();
+        for event in &mut events {
+            // The sessions loop hears of it, whoever wrote it.
+            event.source = Source::Container;
+        }
+        match self.store.finish_task(&open.task, attempt, end, &output, checkpoint, events, now).await {
+            Ok(()) => self.store.session_task(&id).await?.ok_or_else(unknown),
+            Err(StoreError::Conflict { .. }) => Err(late()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A worker speaks for itself, in its own session.
+    async fn its_worker(
+        &self,
+        session: &SessionId,
+        worker: &str,
+        caller: &Caller,
+    ) -> Result<(), ServiceError> {
+        let found = self.store.worker(worker).await?;
+        let belongs = found.as_ref().is_some_and(|row| row.session_id.as_deref() == Some(session.as_str()));
+        let place = found.and_then(|row| row.container_id);
+        if !belongs || !place.is_some_and(|place| may_touch(caller, &place)) {
+            let shown: String = worker.chars().take(64).collect();
+            return Err(ServiceError::NotFound {
+                what: "worker",
+                id: shown,
+                fix: "workers are started by their session, which tells them who they are",
+            });
+        }
+        Ok(())
+    }
+
+    async fn held(
+        &self,
+        session: Session,
+    ) -> Result<(State, std::sync::Arc<Cascade>, Surroundings), ServiceError> {
+        let id = session.session_id.clone();
+        let values = self.store.session_values(&id).await?.ok_or_else(|| no_session(id.as_str()))?;
+        let cascade = self.cascade(&values.cascade_hash).await?;
+        let surroundings = serde_json::from_value(values.surroundings).unwrap_or_default();
+        let phases = self.store.session_phases(&id).await?;
+        Ok((State::new(session, values.inputs, phases), cascade, surroundings))
+    }
+}
+
+fn claimed(session: &Session, task: &TaskRow, worker: &str) -> NewEvent {
+    let attempt = task.attempt + 1;
+    let mut event = NewEvent::new(
+        EventType::TaskStarted,
+        Source::Container,
+        format!("Task {} claimed by {worker}", task.key),
+    )
+    .session(&session.session_id)
+    .task(Some(task.id.as_str()))
+    .details(json!({ "phase": task.phase, "task": task.key, "attempt": attempt }));
+    event.worker_id = Some(worker.to_owned());
+    event
+}
+
+/// The end of what was written, at a boundary of characters.
+fn tail_of(text: String) -> String {
+    if text.len() <= LARGEST_OUTPUT_BYTES {
+        return text;
+    }
+    let mut at = text.len() - LARGEST_OUTPUT_BYTES;
+    while !text.is_char_boundary(at) {
+        at += 1;
+    }
+    text[at..].to_owned()
+}
