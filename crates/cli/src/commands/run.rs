@@ -244,7 +244,7 @@ impl<'a> Attached<'a> {
 
     /// Asks, where there is somebody to ask.
     async fn wish(&self) -> Result<Wish> {
-        if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) || !self.ctx.out.is_human() {
+        if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && self.ctx.out.is_human()) {
             return Ok(Wish::Detach);
         }
         let harder = if self.cancelled { " at once" } else { "" };
