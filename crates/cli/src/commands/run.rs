@@ -254,7 +254,8 @@ impl<'a> Attached<'a> {
 
     /// Asks, where there is somebody to ask.
     async fn wish(&self) -> Result<Wish> {
-        if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) || !self.ctx.out.is_human() {
+        let somebody = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        if !somebody || !self.ctx.out.is_human() {
             return Ok(Wish::Detach);
         }
         let harder = if self.cancelled { " at once" } else { "" };

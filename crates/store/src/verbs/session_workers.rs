@@ -42,6 +42,7 @@ impl Store {
     }
 
     /// What became of an attempt. `Conflict` when it is not the open one: the report came too late.
+    #[allow(clippy::too_many_arguments, reason = "one end, whole")]
     pub async fn finish_task(
         &self,
         task: &TaskRow,

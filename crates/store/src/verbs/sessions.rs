@@ -335,6 +335,7 @@ impl Store {
     }
 
     /// The wish to end a session. `Conflict` when it is over.
+    #[allow(clippy::too_many_arguments, reason = "one wish, whole")]
     pub async fn cancel_session(
         &self,
         id: &SessionId,
