@@ -497,24 +497,23 @@ impl SessionWitness {
         }
         let open =
             |task: &TaskRow| record.attempts.iter().any(|a| a.task_id == task.id && a.ended_at.is_none());
-        let ready = record.tasks.iter().find(|task| {
-            task.state == TaskStatus::Pending
-                && running(&task.phase)
-                && task.retry_at.is_none_or(|at| at < now.wall)
-        });
         let busy = record.tasks.iter().any(open);
-        if let Some(task) = ready.filter(|_| !busy) {
-            return Some(format!("task {} may begin", task.id));
-        }
-        let waits = record.waits.iter().any(|wait| wait.status == WaitStatus::Open);
-        let retries =
-            record.tasks.iter().any(|task| task.state == TaskStatus::Pending && running(&task.phase));
         let below = self.known.values().any(|child| {
             child.record.session.parent_session_id.as_ref() == Some(&record.session.session_id)
                 && !child.record.session.status.is_over()
         });
-        let nothing = !waits && !busy && !retries && !below;
-        if nothing {
+        if record.phases.iter().any(|row| row.status == PhaseStatus::Failed) {
+            // Nothing more begins; what runs is waited for.
+            return (!busy && !below).then(|| "a phase has failed, and nothing of it runs".to_owned());
+        }
+        let pending = |task: &&TaskRow| task.state == TaskStatus::Pending && running(&task.phase);
+        let ready = |task: &&TaskRow| pending(task) && task.retry_at.is_none_or(|at| at < now.wall);
+        if let Some(task) = record.tasks.iter().find(ready).filter(|_| !busy) {
+            return Some(format!("task {} may begin", task.id));
+        }
+        let waits = record.waits.iter().any(|wait| wait.status == WaitStatus::Open);
+        let retries = record.tasks.iter().any(|task| pending(&task));
+        if !waits && !busy && !retries && !below {
             return Some(format!("it is {} and has nothing to wait for", record.session.status));
         }
         let blocked = waits && !busy && !retries && !below;

@@ -93,6 +93,8 @@ impl Sim {
                         .ok_or_else(|| format!("{owner} was refused and has not ended"));
                 }
                 *self.slot(who) = Some(server);
+                // What it began or wants ended is the reconciler's to do.
+                self.asked();
                 failed.unwrap_or(Ok(()))
             }
             Progress::OutOfBreath | Progress::Waiting => {
