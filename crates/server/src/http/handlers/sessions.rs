@@ -138,7 +138,12 @@ pub(in crate::http) async fn checkpoints(
 )]
 pub(in crate::http) async fn output(
     State(app): State<App>,
-    Path((id, attempt)): Path<(String, i64)>,
+    Path((id, attempt)): Path<(String, String)>,
 ) -> Answer<AttemptOutput> {
-    Ok(Json(app.service.attempt_output(&id, attempt).await?))
+    Ok(Json(app.service.attempt_output(&id, number(&attempt)).await?))
+}
+
+/// Which attempt is meant; what is no number is none that there is.
+pub(super) fn number(attempt: &str) -> i64 {
+    attempt.parse().unwrap_or(-1)
 }
