@@ -26,7 +26,7 @@ pub enum Breakage {
     OutageAges,
     /// Heartbeats are acknowledged and not kept.
     HeartbeatsLost,
-    /// What a task runs in is taken for gone while nobody knows how it is.
+    /// What a task runs in is taken for gone while it is not known to run.
     UnknownIsGone,
     /// What a task runs in is taken for gone once its end was asked for.
     AskedIsGone,
@@ -85,7 +85,7 @@ impl Rows for Misread<'_> {
         self.row = (0..COLUMNS).map(|at| copied(cells, at)).collect();
         let state = self.row[STATE].as_text();
         let gone = match self.breakage {
-            Breakage::UnknownIsGone => state == Some("unknown"),
+            Breakage::UnknownIsGone => state != Some("running"),
             _ => self.row[DESIRED].as_text() == Some("terminated"),
         };
         if gone {

@@ -24,6 +24,8 @@ const GOES_ON: Duration = Duration::from_secs(45);
 /// Without faults, what is to be cancelled is: longer than every wait of the reconciler.
 const CANCELLED: Duration = Duration::from_secs(360);
 
+/// Longer than a creation takes to arrive.
+const CREATE_SETTLES: Duration = Duration::from_secs(60);
 /// So many that are over are kept, to be resumed.
 const KEPT: usize = 20;
 
@@ -82,6 +84,9 @@ pub(crate) struct SessionWitness {
     promised: Vec<String>,
     /// Whether a signal or a wait came first is told by the wall clock; when somebody last set it.
     clock_set_at: Option<Duration>,
+    /// Containers whose creation was given up too early, because a clock was set: what arrives late is an orphan beside
+    /// its successor.
+    given_up: HashSet<String>,
 }
 
 impl SessionWitness {
@@ -193,6 +198,11 @@ impl SessionWitness {
             let fired = Fired { name: word("name"), session, at: now.at, ended: Vec::new() };
             self.fired.insert(word("signal_id"), fired);
             return Ok(());
+        }
+        if event.event_type == CreateLost
+            && self.clock_set_at.is_some_and(|set| now.at.saturating_sub(set) < CREATE_SETTLES)
+        {
+            self.given_up.extend(event.container_id.clone());
         }
         let Some(id) = &event.session_id else { return Ok(()) };
         match event.event_type {
@@ -369,6 +379,9 @@ impl SessionWitness {
         let mut seen: Vec<(&str, &str)> = Vec::new();
         for sandbox in world.sandboxes.iter().filter(|s| s.ended_at.is_none() && !s.removed) {
             let Some(task) = &sandbox.tags.task else { continue };
+            if self.given_up.contains(sandbox.tags.container.as_str()) {
+                continue;
+            }
             let Some(id) = self.by_task.get(task.as_str()) else { continue };
             let Some(known) = self.known.get(id) else { continue };
             let (what, status) = (&sandbox.sandbox_id, known.record.session.status);
