@@ -10,7 +10,7 @@ use parhelia_core::session::api::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, App, Ask, words};
+use super::{Answer, App, Ask, numbered, words};
 use crate::service::{SessionQuery, TaskQuery};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -138,7 +138,7 @@ pub(in crate::http) async fn checkpoints(
 )]
 pub(in crate::http) async fn output(
     State(app): State<App>,
-    Path((id, attempt)): Path<(String, i64)>,
+    Path((id, attempt)): Path<(String, String)>,
 ) -> Answer<AttemptOutput> {
-    Ok(Json(app.service.attempt_output(&id, attempt).await?))
+    Ok(Json(app.service.attempt_output(&id, numbered(&attempt)).await?))
 }

@@ -5,7 +5,7 @@ use axum::{Extension, Json};
 use parhelia_core::session::TaskRow;
 use parhelia_core::session::api::{ClaimTask, Claimed, TaskResult};
 
-use super::{Answer, App, Body, Who};
+use super::{Answer, App, Body, Who, numbered};
 
 /// A worker asks for the next task of its session.
 #[utoipa::path(
@@ -29,9 +29,9 @@ pub(in crate::http) async fn claim(
 )]
 pub(in crate::http) async fn result(
     State(app): State<App>,
-    Path((id, attempt)): Path<(String, i64)>,
+    Path((id, attempt)): Path<(String, String)>,
     Extension(who): Who,
     Body(result): Body<TaskResult>,
 ) -> Answer<TaskRow> {
-    Ok(Json(app.service.finish_task(&id, attempt, result, &who).await?))
+    Ok(Json(app.service.finish_task(&id, numbered(&attempt), result, &who).await?))
 }
