@@ -89,6 +89,21 @@ impl Home {
         read_or_write(&path, || entropy.token()).map_err(|source| HomeError::Unusable { path, source })
     }
 
+    /// Whether the home of that id at `path` is certainly served by nobody: it is the very home, and its lock is free. What
+    /// cannot be looked at is not free.
+    pub fn is_unserved(path: &Path, id: &str) -> bool {
+        let known = read(&path.join("home.id")).ok().flatten();
+        if known.as_deref() != Some(id) {
+            return false;
+        }
+        let Ok(file) = File::open(path.join("server.lock")) else { return false };
+        // Shared, and given back at once: a server that starts at this very moment tries again.
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => flock(&file, FlockOperation::Unlock).is_ok(),
+            Err(_) => false,
+        }
+    }
+
     /// Whoever gets this is the server of this home.
     pub fn lock(&self) -> Result<ServerLock, HomeError> {
         let path = self.path.join("server.lock");

@@ -400,16 +400,13 @@ async fn lead(
     let instance_id = store.this_instance(&entropy.uuid(), now).await?;
     let owner_id = entropy.uuid();
     let lease_until = plus_seconds(now, lease::LEASE_SECONDS);
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = host();
     store
         .register_owner(&Owner {
             id: owner_id.clone(),
             home_id: home.id.clone(),
             host: host.clone(),
-            boot_id: fs::read_to_string("/proc/sys/kernel/random/boot_id")
-                .unwrap_or_default()
-                .trim()
-                .to_owned(),
+            boot_id: boot_id(),
             epoch: 0,
             started_at: now,
             lease_until,
@@ -417,6 +414,7 @@ async fn lead(
             version: parhelia_core::VERSION.to_owned(),
         })
         .await?;
+    store.note_home(&owner_id, &home.path.display().to_string()).await?;
     let startup = Startup {
         owner_id: owner_id.clone(),
         host,
@@ -462,6 +460,15 @@ async fn lead(
     steps.push(startup::report(StartStep::Leadership, Said::ok(led), clock.now(), took));
     store.note_startup(&fence.owner_id, &steps, None).await?;
     Ok((Led { fence, instance_id, started_at: now }, steps))
+}
+
+/// This machine, and this run of it.
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+pub(crate) fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 /// The docker provider, unless it is off or (`auto`) nothing speaks for an engine here: no address was given,

@@ -128,6 +128,12 @@ impl Ledger {
         std::mem::take(&mut self.sessions().touched)
     }
 
+    /// Somebody was told something about it: that is to be found in it.
+    pub(crate) fn touch_session(&self, id: &str) {
+        self.sessions().touched.insert(id.to_owned());
+        self.touch();
+    }
+
     /// Whatever it still has under way is to be refused.
     pub(crate) fn owner_ended(&self, owner: &str) {
         self.sessions().ended.insert(owner.to_owned());

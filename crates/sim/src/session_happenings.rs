@@ -149,7 +149,10 @@ impl Sim {
 
     fn answered(&mut self, done: Result<AnswerReport, ServiceError>) -> Result<(), String> {
         match done {
-            Ok(report) => report.answered.iter().try_for_each(|wait| self.sessions.answer_accepted(wait)),
+            Ok(report) => report.answered.iter().try_for_each(|wait| {
+                self.world.ledger.touch_session(wait.session_id.as_str());
+                self.sessions.answer_accepted(wait)
+            }),
             Err(ServiceError::Unavailable { .. }) => Ok(()),
             Err(other) => Err(format!("a wait could not be answered: {other}")),
         }
@@ -176,6 +179,7 @@ impl Sim {
         let request = CancelSession { reason: None, force: dice.chance(30), grace_seconds };
         let work = Work::new(async move { service.cancel_session(&id, request, &person()).await });
         if let Some(Ok(session)) = self.ask_of(who, work) {
+            self.world.ledger.touch_session(session.session_id.as_str());
             self.sessions.cancel_accepted(&session.session_id);
         }
         Ok(())

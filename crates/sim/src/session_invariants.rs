@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parhelia_core::cascade::{Awaited, Cascade, Sensor, Work};
 use parhelia_core::event::{Event, EventType, Source};
-use parhelia_core::ids::{SessionId, WaitId};
+use parhelia_core::ids::{ContainerId, SessionId, WaitId};
 use parhelia_core::session::{
     AttemptRow, BlockedType, PhaseRow, PhaseStatus, Session, SessionStatus, TaskRow, TaskStatus, WaitRow,
     WaitStatus,
@@ -351,23 +351,22 @@ impl SessionWitness {
 
     // ---- at every step ---------------------------------------------------------------------------------------
 
-    pub(crate) fn check(&mut self, world: &World, owners: &Owners, now: &Moment) -> Result<(), String> {
+    /// `away`: containers that an engine has which does not answer now; they cannot be ended meanwhile.
+    pub(crate) fn check(
+        &mut self,
+        world: &World,
+        owners: &Owners,
+        away: &HashSet<ContainerId>,
+        now: &Moment,
+    ) -> Result<(), String> {
         self.nothing_lives_on(world)?;
         self.everything_has_an_owner(owners, now)?;
-        let elsewhere = self.elsewhere(world);
-        self.everything_goes_on(owners, &elsewhere, now)
-    }
-
-    /// Sessions of which another engine has something: that cannot be ended while that engine is away.
-    fn elsewhere(&self, world: &World) -> HashSet<SessionId> {
-        let away = world.sandboxes.iter().filter(|s| !s.engine.is_empty() && s.engine != world.identity);
-        let tasks = away.filter_map(|s| s.tags.task.as_deref());
-        tasks.filter_map(|task| self.by_task.get(task)).cloned().collect()
+        self.everything_goes_on(owners, away, now)
     }
 
     /// At most one thing of a task lives, and nothing of what is over.
     fn nothing_lives_on(&self, world: &World) -> Result<(), String> {
-        let mut seen: Vec<&str> = Vec::new();
+        let mut seen: Vec<(&str, &str)> = Vec::new();
         for sandbox in world.sandboxes.iter().filter(|s| s.ended_at.is_none() && !s.removed) {
             let Some(task) = &sandbox.tags.task else { continue };
             let Some(id) = self.by_task.get(task.as_str()) else { continue };
@@ -376,10 +375,10 @@ impl SessionWitness {
             if status.is_over() {
                 return Err(format!("{what} is alive and its session {id} is {status}"));
             }
-            if seen.contains(&task.as_str()) {
-                return Err(format!("{what} is a second living attempt of {task} of {id}"));
+            if let Some((_, first)) = seen.iter().find(|(of, _)| *of == task.as_str()) {
+                return Err(format!("{what} is a second living attempt of {task} of {id}, beside {first}"));
             }
-            seen.push(task);
+            seen.push((task, what));
             let row = known.record.tasks.iter().find(|row| row.id.as_str() == task);
             if let Some(row) = row.filter(|row| row.state.is_over()) {
                 return Err(format!("{what} is alive and its task {task} of {id} is {}", row.state));
@@ -417,7 +416,7 @@ impl SessionWitness {
     fn everything_goes_on(
         &mut self,
         owners: &Owners,
-        elsewhere: &HashSet<SessionId>,
+        away: &HashSet<ContainerId>,
         now: &Moment,
     ) -> Result<(), String> {
         let mut late = Vec::new();
@@ -427,8 +426,11 @@ impl SessionWitness {
                 continue;
             }
             let healthy = now.calm_since.is_some() && is_owned(session, &owners.awake);
-            let below = |known: &&Known| elsewhere.contains(&known.record.session.session_id);
-            let hindered = !elsewhere.is_empty() && self.tree(id).iter().any(below);
+            let there = |known: &&Known| {
+                let mut open = known.record.attempts.iter().filter(|a| a.ended_at.is_none());
+                open.any(|a| a.container_id.iter().chain(&a.verify_container_id).any(|id| away.contains(id)))
+            };
+            let hindered = !away.is_empty() && self.tree(id).iter().any(there);
             let cancelling = healthy && session.cancel_requested && !hindered;
             let idle = (healthy && session.status != SessionStatus::Orphaned && !session.cancel_requested)
                 .then(|| self.idle(known, now))
@@ -497,24 +499,23 @@ impl SessionWitness {
         }
         let open =
             |task: &TaskRow| record.attempts.iter().any(|a| a.task_id == task.id && a.ended_at.is_none());
-        let ready = record.tasks.iter().find(|task| {
-            task.state == TaskStatus::Pending
-                && running(&task.phase)
-                && task.retry_at.is_none_or(|at| at < now.wall)
-        });
         let busy = record.tasks.iter().any(open);
-        if let Some(task) = ready.filter(|_| !busy) {
-            return Some(format!("task {} may begin", task.id));
-        }
-        let waits = record.waits.iter().any(|wait| wait.status == WaitStatus::Open);
-        let retries =
-            record.tasks.iter().any(|task| task.state == TaskStatus::Pending && running(&task.phase));
         let below = self.known.values().any(|child| {
             child.record.session.parent_session_id.as_ref() == Some(&record.session.session_id)
                 && !child.record.session.status.is_over()
         });
-        let nothing = !waits && !busy && !retries && !below;
-        if nothing {
+        if record.phases.iter().any(|row| row.status == PhaseStatus::Failed) {
+            // Nothing more begins; what runs is waited for.
+            return (!busy && !below).then(|| "a phase has failed, and nothing of it runs".to_owned());
+        }
+        let pending = |task: &&TaskRow| task.state == TaskStatus::Pending && running(&task.phase);
+        let ready = |task: &&TaskRow| pending(task) && task.retry_at.is_none_or(|at| at < now.wall);
+        if let Some(task) = record.tasks.iter().find(ready).filter(|_| !busy) {
+            return Some(format!("task {} may begin", task.id));
+        }
+        let waits = record.waits.iter().any(|wait| wait.status == WaitStatus::Open);
+        let retries = record.tasks.iter().any(|task| pending(&task));
+        if !waits && !busy && !retries && !below {
             return Some(format!("it is {} and has nothing to wait for", record.session.status));
         }
         let blocked = waits && !busy && !retries && !below;

@@ -1,13 +1,14 @@
 //! Sessions in the world: who advances them, when, and what is read of them after a step. Beside the server that leads
 //! there may be another, at a home of its own, with sessions of its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parhelia_core::cascade::{Cascade, Work as Kind};
 use parhelia_core::event::Event;
-use parhelia_core::ids::SessionId;
+use parhelia_core::ids::{ContainerId, SessionId};
+use parhelia_core::reconcile::Tracked;
 use parhelia_core::time::Clock;
 use parhelia_server::service::Service;
 use parhelia_store::StoreError;
@@ -19,7 +20,7 @@ use crate::session_invariants::{Owners, Record};
 use crate::world::Sim;
 
 /// One world in so many has sessions.
-const SHARE: u64 = 4;
+const SHARE: u64 = 8;
 const PEER: &str = "peer";
 const LOOK_FOR_HEIRS: Duration = Duration::from_secs(2);
 /// As long as any wall clock is set, and a lease.
@@ -93,6 +94,8 @@ impl Sim {
                         .ok_or_else(|| format!("{owner} was refused and has not ended"));
                 }
                 *self.slot(who) = Some(server);
+                // What it began or wants ended is the reconciler's to do.
+                self.asked();
                 failed.unwrap_or(Ok(()))
             }
             Progress::OutOfBreath | Progress::Waiting => {
@@ -268,6 +271,9 @@ impl Sim {
     }
 
     pub(crate) fn check_sessions(&mut self, moment: &Moment) -> Result<(), String> {
+        if self.next_session_happening == Duration::MAX {
+            return Ok(());
+        }
         let owners = self.owners();
         if self.sessions.is_unowned(&owners.awake) {
             let at = self.now() + LOOK_FOR_HEIRS;
@@ -275,7 +281,11 @@ impl Sim {
                 server.sessions.hint(at);
             }
         }
-        self.sessions.check(&self.world.provider.world(), &owners, moment)
+        let world = self.world.provider.world();
+        let elsewhere = |row: &&Tracked| row.provider_identity.as_ref().is_some_and(|i| *i != world.identity);
+        let away: HashSet<ContainerId> =
+            self.witness.rows().filter(elsewhere).map(|row| row.id.clone()).collect();
+        self.sessions.check(&world, &owners, &away, moment)
     }
 }
 

@@ -22,12 +22,17 @@ fn no_invariant_breaks() {
     let total = &tally.total;
     assert!(tally.hours() >= hours as f64);
     assert!(total.faults >= hours, "it was too peaceful: {total:?}");
+    assert!(
+        total.sessions >= hours / 8 && total.refused_owners > 0,
+        "few sessions, or nobody took them: {total:?}"
+    );
     assert!(total.crashes > 0 && total.replaced > 0 && total.refused > 0, "nobody died or slept: {total:?}");
 }
 
 #[test]
 fn a_seed_replays_exactly() {
-    for seed in [1, 4711] {
+    // One in eight has sessions.
+    for seed in [1, 8, 4711] {
         let settings = Settings { seed, hours: 12, breakage: None };
         let (first, second) = (run(settings), run(settings));
         assert!(first.events > 50 && first.trace != 0);
@@ -41,8 +46,19 @@ fn a_seed_replays_exactly() {
 /// One breach shows itself in several ways; one of the first worlds shows this one.
 #[track_caller]
 fn is_caught(breakage: Breakage, words: &str) {
+    is_caught_in(1..=20, breakage, words);
+}
+
+/// In worlds with sessions.
+#[track_caller]
+fn is_caught_with_sessions(breakage: Breakage, words: &str) {
+    is_caught_in((8..=160).step_by(8), breakage, words);
+}
+
+#[track_caller]
+fn is_caught_in(seeds: impl IntoIterator<Item = u64>, breakage: Breakage, words: &str) {
     let mut told = Vec::new();
-    for seed in 1..=20 {
+    for seed in seeds {
         told.extend(run(Settings { seed, hours: HOURS, breakage: Some(breakage) }).broken);
         if told.last().is_some_and(|last| last.contains(words)) {
             return;
@@ -99,4 +115,49 @@ fn counting_our_own_outage_is_caught() {
 #[test]
 fn losing_what_was_acknowledged_is_caught() {
     is_caught(Breakage::HeartbeatsLost, "was heard");
+}
+
+#[test]
+fn a_new_attempt_beside_one_that_may_live_is_caught() {
+    is_caught_with_sessions(Breakage::UnknownIsGone, "second living attempt");
+}
+
+#[test]
+fn saying_cancelled_too_early_is_caught() {
+    is_caught_with_sessions(Breakage::AskedIsGone, "is alive and its");
+}
+
+#[test]
+fn a_step_of_a_replaced_owner_is_caught() {
+    is_caught_with_sessions(Breakage::SessionUnfenced, "although it has ended");
+}
+
+#[test]
+fn leaving_the_sessions_of_a_dead_server_is_caught() {
+    is_caught_with_sessions(Breakage::NoHeirs, "without a living owner");
+}
+
+#[test]
+fn using_a_signal_twice_is_caught() {
+    is_caught_with_sessions(Breakage::SignalStays, "was used twice");
+}
+
+#[test]
+fn overlooking_a_signal_is_caught() {
+    is_caught_with_sessions(Breakage::SignalsUnseen, "does not go on");
+}
+
+#[test]
+fn losing_an_answer_is_caught() {
+    is_caught_with_sessions(Breakage::AnswersLost, "was accepted, and it is");
+}
+
+#[test]
+fn doing_again_what_is_done_is_caught() {
+    is_caught_with_sessions(Breakage::DoneIsForgotten, "is completed, and");
+}
+
+#[test]
+fn a_session_that_changes_without_an_event_is_caught() {
+    is_caught_with_sessions(Breakage::SessionUntold, "its events say");
 }

@@ -17,7 +17,7 @@ use super::sessions::watch::{Changes, verdict};
 use crate::args::RunCascadeArgs;
 use crate::client::Client;
 use crate::context::Context;
-use crate::error::{CliError, Result};
+use crate::error::{CliError, Exit, Result};
 use crate::output::{self, text};
 
 /// Until a server that is away is asked again.
@@ -200,7 +200,9 @@ impl<'a> Attached<'a> {
         } else {
             self.tell(tree);
         }
-        Ok(tree.detail.view.session.status.is_over())
+        let status = tree.detail.view.session.status;
+        // Nobody goes on with an orphaned one before a person says so.
+        Ok(status.is_over() || status == SessionStatus::Orphaned)
     }
 
     /// In lines: what has changed since the last look.
@@ -230,6 +232,14 @@ impl<'a> Attached<'a> {
                 self.id
             )));
         }
+        if session.status == SessionStatus::Orphaned {
+            let message = format!(
+                "session {} is orphaned: its server died, and nobody goes on with it by itself",
+                self.id
+            );
+            return Err(CliError::new(Exit::WorkFailed, "orphaned", message)
+                .fix(format!("'parhelia sessions resume {}' goes on with it", self.id)));
+        }
         verdict(&self.id, session.status, session.error_message.as_deref())
     }
 
@@ -244,7 +254,8 @@ impl<'a> Attached<'a> {
 
     /// Asks, where there is somebody to ask.
     async fn wish(&self) -> Result<Wish> {
-        if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && self.ctx.out.is_human()) {
+        let somebody = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        if !somebody || !self.ctx.out.is_human() {
             return Ok(Wish::Detach);
         }
         let harder = if self.cancelled { " at once" } else { "" };

@@ -66,9 +66,15 @@ fn what_was_there_before_is_shown_and_so_it_is_when_somebody_has_emptied_the_tab
     // While it does not.
     server.kill();
     front.rows("TRUNCATE TABLE session_state");
-    let _server = home.up(&[]);
+    let server = home.up(&[]);
     eventually("and again", || (count(&front, STATES) == 251).then_some(()));
     assert_eq!(count(&front, CHANGES), 502, "what is told is told once");
+    // By rows, so that the table remembers every token that it has seen.
+    server.kill();
+    front.rows("ALTER TABLE session_history DELETE WHERE 1 SETTINGS mutations_sync = 2");
+    assert_eq!(count(&front, CHANGES), 0);
+    let _server = home.up(&[]);
+    eventually("what happened is told again", || (count(&front, CHANGES) == 502).then_some(()));
 }
 
 #[test]

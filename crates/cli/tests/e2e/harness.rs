@@ -213,6 +213,11 @@ impl Home {
         db
     }
 
+    /// One number from the database of this home.
+    pub(crate) fn sqlite_count(&self, sql: &str) -> i64 {
+        self.sqlite().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
     pub(crate) fn job_dir(&self, container: &Value) -> PathBuf {
         self.path().join("jobs").join(container["sandbox_id"].as_str().expect("it has a sandbox"))
     }

@@ -126,7 +126,7 @@ fn twenty_jobs_over_three_deaths_of_their_server() {
     }
     let start = completed(&home);
     let names: Vec<&str> = start["steps"].as_array().unwrap().iter().map(|step| text(step, "step")).collect();
-    assert_eq!(names, ["store", "leadership", "jobs", "orphans"]);
+    assert_eq!(names, ["store", "leadership", "jobs", "sessions", "orphans"]);
     assert!(
         text(step(&start, "jobs"), "message").contains("14 reattached, 4 ended meanwhile, 2 gone"),
         "{start}"

@@ -78,7 +78,10 @@ fn registered() -> BTreeSet<String> {
 }
 
 /// Families that other tests observe, because it takes more to move them: file, and what stands there.
-const ELSEWHERE: [(&str, &str); 3] = [
+const ELSEWHERE: [(&str, &str); 6] = [
+    ("clickhouse_failures", include_str!("clickhouse.rs")),
+    ("clickhouse_lag_seconds", include_str!("clickhouse.rs")),
+    ("clickhouse_rows", include_str!("clickhouse.rs")),
     ("heartbeat_write_failures", include_str!("disk.rs")),
     ("store_write_failures", include_str!("disk.rs")),
     ("streams_told_to_resume", include_str!("stream.rs")),

@@ -120,6 +120,24 @@ fn the_death_of_the_server_does_not_end_it() {
 }
 
 #[test]
+fn one_that_nobody_may_go_on_with_is_left_with_a_word() {
+    let home = Home::new();
+    let server = home.up(&[]);
+    let gate = put(&home, "gate.yaml", APPROVAL);
+    let running = begin(&home, &["run", &gate, "--no-auto-resume"]);
+    open_wait(&home);
+    server.kill();
+    let _second = home.up(&[]);
+    let said: Said = running.wait_with_output().unwrap().into();
+    assert_eq!(said.code, 5, "{said:?}");
+    let session = the_session(&home, "orphaned");
+    assert!(
+        said.err.contains(&format!("'parhelia sessions resume {}'", text(&session, "session_id"))),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn without_a_terminal_ctrl_c_detaches_and_says_how_to_cancel() {
     let home = Home::new();
     let _server = home.up(&[]);

@@ -74,9 +74,13 @@ fn tasks_are_claimed_once_each_and_what_a_dead_worker_had_is_tried_again() {
 
     // The dead worker's report comes at last, and nobody takes it.
     let task = text(&slow, "id");
-    let path = format!("/api/v1/tasks/{task}/attempts/1/result");
+    let attempt = 1;
+    let path = format!("/api/v1/tasks/{task}/attempts/{attempt}/result");
     let (code, said) = home.api("POST", &path, Some(json!({ "worker_id": worker, "exit_code": 0 })));
     assert_eq!((code, said["detail"].as_str().unwrap().contains("too late")), (409, true), "{said}");
+    let asks = json!({ "worker_id": worker });
+    let (_, said) = home.api("POST", &format!("/api/v1/sessions/{id}/claims"), Some(asks));
+    assert_eq!((said["finished"].as_bool(), &said["task"]), (Some(true), &Value::Null), "{said}");
     // Nothing is left of the workers: there is nothing more to claim.
     eventually("the workers leave", || {
         (alive_with(&format!("PARHELIA_SESSION_ID={id}")) == 0

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{BlockedType, Session, SessionStatus};
+use super::{BlockedType, Session, SessionStatus, tell};
 use crate::event::{Event, EventType};
 use crate::time;
 
@@ -171,12 +171,13 @@ pub fn as_it_was(now: &Session, event: &Event, status: SessionStatus) -> Session
     let over = status.is_over();
     let mut then = now.clone();
     then.status = status;
-    if now.status != status || now.is_blocked_since_another(at) {
+    if now.status != status || now.updated_at > at {
+        let waits_for = |message: &str| message.strip_prefix(tell::WAITS_FOR).unwrap_or(message).to_owned();
         then.current_phase = told("phase").or_else(|| now.current_phase.clone().filter(|_| over));
         then.last_checkpoint_id = now.last_checkpoint_id.clone().filter(|_| over);
         then.blocked_type = told("type").and_then(|word| word.parse().ok());
         then.blocked_on = told("on");
-        then.blocked_description = event.message.clone();
+        then.blocked_description = event.message.as_deref().map(waits_for);
         then.blocked_since = Some(at);
         then.blocked_timeout_at = told_at("deadline");
     }
@@ -203,13 +204,6 @@ pub fn as_it_was(now: &Session, event: &Event, status: SessionStatus) -> Session
         then.cancel_seen_at = None;
     }
     then
-}
-
-impl Session {
-    /// It has been blocked, and blocked again.
-    fn is_blocked_since_another(&self, at: Timestamp) -> bool {
-        self.blocked_since.is_some_and(|since| since > at)
-    }
 }
 
 #[cfg(test)]
@@ -329,7 +323,7 @@ mod tests {
     #[test]
     fn the_second_of_two_waits_is_not_taken_for_the_first() {
         let again = session(json!({
-            "status": "blocked", "blocked_type": "hitl", "blocked_on": "b", "blocked_since": at(20),
+            "status": "blocked", "blocked_type": "hitl", "blocked_on": "b", "blocked_since": at(20), "updated_at": at(20),
         }));
         let then =
             as_it_was(&again, &event(EventType::SessionBlocked, 10, None, None), SessionStatus::Blocked);

@@ -8,6 +8,9 @@ use crate::cascade::Cascade;
 use crate::event::{EventType, NewEvent, Source};
 use crate::ids::SessionId;
 
+/// What stands before the description of what a session waits for.
+pub(super) const WAITS_FOR: &str = "Session waits for ";
+
 fn about(kind: EventType, session: &SessionId, message: impl Into<String>) -> NewEvent {
     NewEvent::new(kind, Source::Sessions, message).session(session)
 }
@@ -93,7 +96,7 @@ pub fn of_patch(before: &Session, patch: &Patch) -> Option<NewEvent> {
                 return None;
             }
             let text = blocked.map_or("", |b| b.description.as_str());
-            (EventType::SessionBlocked, format!("Session waits for {}", short(text)))
+            (EventType::SessionBlocked, format!("{WAITS_FOR}{}", short(text)))
         }
         status if status == before.status => return None,
         SessionStatus::Running if before.status == SessionStatus::Blocked => {
@@ -118,7 +121,7 @@ pub fn of_patch(before: &Session, patch: &Patch) -> Option<NewEvent> {
         details["on"] = json!(blocked.on);
         details["deadline"] = json!(blocked.timeout_at);
     }
-    if let Some(phase) = &patch.error_phase {
+    if let Some(phase) = patch.error_phase.as_ref().or(patch.current_phase.as_ref()) {
         details["phase"] = json!(phase);
     }
     if let Some(parent) = &before.parent_session_id {

@@ -174,3 +174,6 @@ CREATE INDEX idx_events_session ON events(session_id, id) WHERE session_id IS NO
 -- The inbox: jobs that need a person, and whether somebody went on with one.
 CREATE INDEX idx_jobs_waiting ON jobs(waiting_since, id) WHERE activity = 'waiting';
 CREATE INDEX idx_jobs_origin ON jobs(origin_id) WHERE origin_id IS NOT NULL;
+
+-- Where its home is, for others on the same machine: they see by its lock that it has died.
+ALTER TABLE owners ADD COLUMN home_path TEXT COLLATE "C";

@@ -90,6 +90,31 @@ impl Store {
         self.query_one(&sql::LEADERSHIP, vec![], row::leadership).await
     }
 
+    /// Where its home is, for others on its machine.
+    pub async fn note_home(&self, id: &str, path: &str) -> Result<()> {
+        let mut script = Script::new("note_home");
+        script.one(&sql::OWNER_HOME, params![id, path]);
+        self.write(script).await.map(drop)
+    }
+
+    /// Other owners of sessions in this run of this machine: id, home and where that is.
+    pub async fn owners_beside(
+        &self,
+        id: &str,
+        host: &str,
+        boot: &str,
+    ) -> Result<Vec<(String, String, String)>> {
+        let given = params![id, host, boot];
+        self.query(&sql::OWNERS_BESIDE, given, |c| Ok((c.text()?, c.text()?, c.text()?))).await
+    }
+
+    /// The caller has proof that it is dead: the lock of its home is free.
+    pub async fn owner_is_gone(&self, id: &str, now: Timestamp) -> Result<()> {
+        let mut script = Script::new("owner_is_gone");
+        script.step(&sql::OWNER_GONE, params![id, now]);
+        self.write(script).await.map(drop)
+    }
+
     /// Every owner that ever was, newest last.
     pub async fn owners(&self) -> Result<Vec<Owner>> {
         self.query(&sql::OWNERS, vec![], row::owner).await

@@ -29,8 +29,3 @@ use crate::service::Caller;
 
 type Answer<T> = Result<Json<T>, Fault>;
 type Who = Extension<Caller>;
-
-/// The number of an attempt in a path; what is none is nobody's.
-fn numbered(attempt: &str) -> i64 {
-    attempt.parse().unwrap_or(-1)
-}

@@ -10,7 +10,7 @@ use parhelia_core::session::api::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, App, Ask, numbered, words};
+use super::{Answer, App, Ask, words};
 use crate::service::{SessionQuery, TaskQuery};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -140,5 +140,10 @@ pub(in crate::http) async fn output(
     State(app): State<App>,
     Path((id, attempt)): Path<(String, String)>,
 ) -> Answer<AttemptOutput> {
-    Ok(Json(app.service.attempt_output(&id, numbered(&attempt)).await?))
+    Ok(Json(app.service.attempt_output(&id, number(&attempt)).await?))
+}
+
+/// Which attempt is meant; what is no number is none that there is.
+pub(super) fn number(attempt: &str) -> i64 {
+    attempt.parse().unwrap_or(-1)
 }

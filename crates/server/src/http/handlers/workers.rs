@@ -5,7 +5,8 @@ use axum::{Extension, Json};
 use parhelia_core::session::TaskRow;
 use parhelia_core::session::api::{ClaimTask, Claimed, TaskResult};
 
-use super::{Answer, App, Body, Who, numbered};
+use super::sessions::number;
+use super::{Answer, App, Body, Who};
 
 /// A worker asks for the next task of its session.
 #[utoipa::path(
@@ -33,5 +34,5 @@ pub(in crate::http) async fn result(
     Extension(who): Who,
     Body(result): Body<TaskResult>,
 ) -> Answer<TaskRow> {
-    Ok(Json(app.service.finish_task(&id, numbered(&attempt), result, &who).await?))
+    Ok(Json(app.service.finish_task(&id, number(&attempt), result, &who).await?))
 }

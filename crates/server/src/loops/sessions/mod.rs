@@ -7,6 +7,7 @@
 pub mod advance;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,9 @@ use tracing::{error, info, warn};
 use self::advance::Advanced;
 use super::driver::Ended;
 use super::stopped;
+use crate::home::Home;
 use crate::relay::{Batch, Tail};
+use crate::serve::{boot_id, host};
 use crate::service::{Service, heir};
 use crate::startup::{Said, StartLog};
 
@@ -93,6 +96,9 @@ impl SessionsLoop {
             let now = clock.monotonic();
             if now >= heirs_at {
                 heirs_at = now + LOOK_FOR_HEIRS;
+                if let Err(error) = self.look_beside().await {
+                    warn!(%error, "the servers beside this one could not be looked at");
+                }
                 match self.inherit().await {
                     Ok(taken) if !told => {
                         told = true;
@@ -161,6 +167,23 @@ impl SessionsLoop {
             self.done(&id, result);
         }
         Ok(self.timers.first().map(|(at, _)| *at))
+    }
+
+    /// Owners on this machine whose lock is free are dead now; nobody waits for their lease.
+    async fn look_beside(&self) -> Result<(), StoreError> {
+        // Where one server has the database for itself there is nobody beside it.
+        if self.service.store.seat().is_none() {
+            return Ok(());
+        }
+        let store = &self.service.store;
+        let (host, boot) = (host(), boot_id());
+        for (owner, home, path) in store.owners_beside(&self.service.owner_id, &host, &boot).await? {
+            if Home::is_unserved(Path::new(&path), &home) {
+                info!(%owner, "its lock is free: it is dead");
+                store.owner_is_gone(&owner, self.service.clock.now()).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes over the sessions of owners that are gone.

@@ -14,6 +14,8 @@ const INTENT: &str = "clickhouse:intent";
 const VERSION: &str = "clickhouse:version";
 /// 1 once every session that there was has been sent.
 const WHOLE: &str = "clickhouse:whole";
+/// How often the history was sent anew: part of a batch's token, so that what was sent before is not taken for it.
+const ERA: &str = "clickhouse:era";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Places {
@@ -21,11 +23,12 @@ pub(super) struct Places {
     pub(super) intent: i64,
     pub(super) version: i64,
     pub(super) whole: bool,
+    pub(super) era: i64,
 }
 
 impl Places {
     pub(super) async fn load(context: &Context) -> Result<Self, StoreError> {
-        let new = [CURSOR, INTENT, VERSION, WHOLE].map(|name| (name, 0));
+        let new = [CURSOR, INTENT, VERSION, WHOLE, ERA].map(|name| (name, 0));
         context.store.begin_readers(&context.fence, &new).await?;
         let mut places = Self::default();
         for (name, at) in context.store.readers().await? {
@@ -34,6 +37,7 @@ impl Places {
                 INTENT => places.intent = at,
                 VERSION => places.version = at,
                 WHOLE => places.whole = at != 0,
+                ERA => places.era = at,
                 _ => {}
             }
         }
@@ -62,6 +66,11 @@ impl Places {
         self.go_to(context, Self { cursor: to, intent: to, ..*self }).await
     }
 
+    /// The history is to be sent from its beginning.
+    pub(super) async fn start_over(&mut self, context: &Context) -> Result<(), StoreError> {
+        self.go_to(context, Self { cursor: 0, intent: 0, era: self.era + 1, ..*self }).await
+    }
+
     pub(super) async fn set_whole(&mut self, context: &Context, whole: bool) -> Result<(), StoreError> {
         self.go_to(context, Self { whole, ..*self }).await
     }
@@ -72,6 +81,7 @@ impl Places {
             (INTENT, self.intent, next.intent),
             (VERSION, self.version, next.version),
             (WHOLE, self.whole.into(), next.whole.into()),
+            (ERA, self.era, next.era),
         ];
         let moves: Vec<ReaderMove> = pairs
             .into_iter()

@@ -121,7 +121,7 @@ impl<'a> Sender<'a> {
         }
         if told == 0 && self.places.intent > 0 {
             info!("the history of sessions in ClickHouse is empty: whatever is kept of it is sent");
-            self.places.pass_over(self.context, 0).await?;
+            self.places.start_over(self.context).await?;
         }
         Ok(())
     }
@@ -230,7 +230,8 @@ impl<'a> Sender<'a> {
             }
         }
         let mut last = self.last_changes(&changes).await?;
-        let token = format!("{}-{}-{to}", self.instance_id, self.places.cursor);
+        let Places { cursor, era, .. } = self.places;
+        let token = format!("{}-{era}-{cursor}-{to}", self.instance_id);
         let version = self.places.reserve(self.context, Some(to)).await?;
         let mut history = String::new();
         for (event, then) in &changes {
