@@ -189,6 +189,7 @@ statements! {
     SESSION_WAITS_NOW = "session_waits_now",
     WAIT_INSERT = "wait_insert",
     WAIT_CLOSE = "wait_close",
+    SIGNAL_TARGETS_INSERT = "signal_targets_insert",
     SIGNAL_NEXT = "signal_next",
     SIGNAL_DELIVER = "signal_deliver",
     SIGNAL_DELIVERY_INSERT = "signal_delivery_insert",

@@ -177,3 +177,10 @@ CREATE INDEX idx_jobs_origin ON jobs(origin_id) WHERE origin_id IS NOT NULL;
 
 -- Where its home is, for others on the same machine: they see by its lock that it has died.
 ALTER TABLE owners ADD COLUMN home_path TEXT;
+
+-- The waits that were open when a signal for everybody was fired: written with it, so that no clock decides.
+CREATE TABLE signal_targets (
+    signal_id TEXT NOT NULL REFERENCES signals(id),
+    wait_id   TEXT NOT NULL REFERENCES waits(id),
+    PRIMARY KEY (signal_id, wait_id)
+);

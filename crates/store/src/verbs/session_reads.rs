@@ -268,6 +268,9 @@ impl Store {
                 &signal.fired_by,
             ],
         );
+        if signal.session_id.is_none() {
+            script.step(&sql::SIGNAL_TARGETS_INSERT, params![&signal.id]);
+        }
         script.event(event, &now);
         self.write(script).await.map(drop)
     }

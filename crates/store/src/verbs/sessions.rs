@@ -114,7 +114,6 @@ pub enum SessionWrite {
     Deliver {
         signal: SignalId,
         wait: WaitId,
-        since: Timestamp,
         payload: Json,
     },
     TimeOutWait {
@@ -208,7 +207,7 @@ impl Store {
 
     /// What an open wait would take.
     pub async fn next_signal(&self, wait: &WaitRow) -> Result<Option<SignalRow>> {
-        let given = params![&wait.session_id, &wait.wait_on, wait.since];
+        let given = params![&wait.session_id, &wait.wait_on, &wait.id];
         self.query_one(&sql::SIGNAL_NEXT, given, row_session::signal).await
     }
 
@@ -556,8 +555,8 @@ impl Script {
                     ],
                 );
             }
-            SessionWrite::Deliver { signal, wait, since, payload } => {
-                self.one(&sql::SIGNAL_DELIVER, params![&signal, since, now]);
+            SessionWrite::Deliver { signal, wait, payload } => {
+                self.one(&sql::SIGNAL_DELIVER, params![&signal, &wait, now]);
                 self.one(&sql::SIGNAL_DELIVERY_INSERT, params![&wait, &signal]);
                 let answer = Some(text_json(&payload)?);
                 self.close_wait(&wait, WaitStatus::Answered, answer, Some("signal"), Some(&signal), now);

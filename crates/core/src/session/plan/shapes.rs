@@ -30,8 +30,8 @@ pub struct Facts {
     pub open: Vec<OpenTask>,
     /// Of phases that are not over.
     pub waits: Vec<WaitRow>,
-    /// What its open waits may take, oldest first.
-    pub signals: Vec<SignalRow>,
+    /// What each of its open waits would take.
+    pub signals: Vec<(WaitId, SignalRow)>,
     pub children: BTreeMap<SessionId, Child>,
     /// What its workers run in, those that are gone too.
     pub workers: Vec<Seen>,

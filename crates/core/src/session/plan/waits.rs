@@ -8,7 +8,7 @@ use super::{AttemptEnd, Blocked, NewWait, Planner, State, Step, is_failing};
 use crate::cascade::template::{self, TemplateError};
 use crate::cascade::{Await, Awaited, OnTimeout, Phase, Sensor};
 use crate::ids::TaskId;
-use crate::session::{BlockedType, PhaseStatus, Session, SignalRow, WaitRow, WaitStatus};
+use crate::session::{BlockedType, PhaseStatus, WaitRow, WaitStatus};
 use crate::time::plus_seconds;
 
 impl Planner<'_> {
@@ -111,7 +111,7 @@ impl Planner<'_> {
             WaitStatus::Answered => self.take_answer(state, place, phase, wait, wait.answer.clone()),
             WaitStatus::Open => {
                 if wait.wait_type == BlockedType::Signal
-                    && let Some(signal) = facts.signals.iter().find(|s| deliverable(s, wait, &state.session))
+                    && let Some(signal) = facts.signals.iter().find(|(id, _)| *id == wait.id).map(|(_, s)| s)
                 {
                     if !self.delivered.insert(signal.id.clone()) {
                         // Another wait takes it with this plan; what is left for this one is seen with the next.
@@ -298,17 +298,5 @@ impl Planner<'_> {
             }
             _ => false,
         }
-    }
-}
-
-/// Whether a wait may take a signal: one for its session, or one for everybody that was fired while it was open or that
-/// nobody has taken.
-fn deliverable(signal: &SignalRow, wait: &WaitRow, session: &Session) -> bool {
-    if signal.name != wait.wait_on {
-        return false;
-    }
-    match &signal.session_id {
-        Some(id) => *id == session.session_id && signal.deliveries == 0,
-        None => signal.deliveries == 0 || signal.fired_at >= wait.since,
     }
 }

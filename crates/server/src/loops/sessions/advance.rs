@@ -150,7 +150,8 @@ async fn gather(service: &Service, state: &State, cascade: &Cascade) -> Result<F
     for wait in
         facts.waits.iter().filter(|w| w.status == WaitStatus::Open && w.wait_type == BlockedType::Signal)
     {
-        facts.signals.extend(store.next_signal(wait).await?);
+        let signal = store.next_signal(wait).await?;
+        facts.signals.extend(signal.map(|signal| (wait.id.clone(), signal)));
     }
     if cascade.workers.lifetime == parhelia_core::cascade::Lifetime::Session {
         facts.workers = store.session_workers(id).await?;
@@ -339,14 +340,7 @@ impl Made {
                 wait: wait.clone(),
             },
             Step::Deliver { signal, wait, payload, .. } => {
-                let known = service.store.waits_now(&session.session_id).await?;
-                let since = known.iter().find(|w| w.id == *wait).map_or(now, |w| w.since);
-                SessionWrite::Deliver {
-                    signal: signal.clone(),
-                    wait: wait.clone(),
-                    since,
-                    payload: payload.clone(),
-                }
+                SessionWrite::Deliver { signal: signal.clone(), wait: wait.clone(), payload: payload.clone() }
             }
             Step::TimeOutWait { wait, then, .. } => {
                 let known = service.store.waits_now(&session.session_id).await?;
