@@ -97,7 +97,7 @@ pub struct Child {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stdout {
     Text(String),
-    TooLarge(u64),
+    TooLarge,
     Unreadable(String),
 }
 

@@ -214,9 +214,9 @@ impl Planner<'_> {
                     return Look::Unsettled;
                 }
                 Some(Stdout::Text(text)) => text,
-                Some(Stdout::TooLarge(bytes)) => {
+                Some(Stdout::TooLarge) => {
                     let message = format!(
-                        "it wrote {bytes} bytes, and a value can have {LARGEST_OUTPUT_BYTES}: write large results to a file and give its name"
+                        "it wrote more than a value can have ({LARGEST_OUTPUT_BYTES} bytes): write large results to a file and give its name"
                     );
                     return self.failed(state, open, care, exit_code, FailureReason::TaskFailed, message);
                 }

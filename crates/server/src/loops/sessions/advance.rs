@@ -543,11 +543,11 @@ async fn output(service: &Service, container: &ContainerId) -> Stdout {
     let mut offset = 0;
     loop {
         match service.logs(container.as_str(), offset, Some(CHUNK), 0).await {
-            Ok(chunk) if chunk.offset > offset => return Stdout::TooLarge(chunk.next_offset),
+            Ok(chunk) if chunk.offset > offset => return Stdout::TooLarge,
             Ok(chunk) => {
                 all.extend_from_slice(&chunk.bytes);
                 if all.len() > LARGEST_OUTPUT_BYTES {
-                    return Stdout::TooLarge(all.len() as u64);
+                    return Stdout::TooLarge;
                 }
                 if chunk.finished || chunk.bytes.is_empty() {
                     return Stdout::Text(String::from_utf8_lossy(&all).into_owned());
