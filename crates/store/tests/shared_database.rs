@@ -411,9 +411,11 @@ async fn nothing_acknowledged_is_lost_or_doubled_when_postgresql_is_killed() {
     for round in 0..6 {
         sleep(Duration::from_millis(400)).await;
         server.tell(if round % 2 == 0 { "kill" } else { "stop" });
-        sleep(Duration::from_millis(100)).await;
-        let down = timeout(Duration::from_secs(1), store.probe()).await.expect("a caller waits for nothing");
-        assert!(down.is_err_and(|e| e.is_unavailable()));
+        until("the database is away, and says so at once", async || {
+            let asked = timeout(Duration::from_secs(1), store.probe()).await;
+            asked.expect("a caller waits for nothing").err().filter(StoreError::is_unavailable)
+        })
+        .await;
         let server = server.clone();
         tokio::task::spawn_blocking(move || {
             server.tell("start");
