@@ -152,11 +152,13 @@ impl SessionWitness {
         waits.filter(|w| w.status == WaitStatus::Open && w.wait_type.is_for_a_person()).cloned().collect()
     }
 
-    /// Whether somebody else than that owner should be looked after.
+    /// Whether somebody else than that owner should be looked after, or one that was left to a person: the real loop looks
+    /// in any case, and in here that is saved where it could find nothing.
     pub(crate) fn has_others(&self, owner: &str) -> bool {
-        self.living().any(|known| {
+        self.known.values().any(|known| {
             let session = &known.record.session;
-            session.owner_id.as_deref() != Some(owner)
+            let theirs = !session.status.is_over() && session.owner_id.as_deref() != Some(owner);
+            theirs || session.status == SessionStatus::Orphaned
         })
     }
 
