@@ -223,7 +223,6 @@ impl Sim {
         self.outcome.faults += 1;
         let seconds = self.world.dice.roll(7200) as i64 - 3600;
         self.world.clock.jump_wall(seconds * 1000);
-        self.sessions.clock_is_set(self.now());
         self.leases_are_off(Duration::from_secs(seconds.min(0).unsigned_abs()));
         // A late arrival is late by time that passes, whatever our clock is set to.
         for sandbox in &mut self.world.provider.world().sandboxes {

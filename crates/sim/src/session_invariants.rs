@@ -23,9 +23,6 @@ const OWNED: Duration = Duration::from_secs(90);
 const GOES_ON: Duration = Duration::from_secs(45);
 /// Without faults, what is to be cancelled is: longer than every wait of the reconciler.
 const CANCELLED: Duration = Duration::from_secs(360);
-
-/// Longer than a creation takes to arrive.
-const CREATE_SETTLES: Duration = Duration::from_secs(60);
 /// So many that are over are kept, to be resumed.
 const KEPT: usize = 20;
 
@@ -82,11 +79,6 @@ pub(crate) struct SessionWitness {
     cancels: HashSet<SessionId>,
     /// Signals that were accepted and have yet to be told.
     promised: Vec<String>,
-    /// Whether a signal or a wait came first is told by the wall clock; when somebody last set it.
-    clock_set_at: Option<Duration>,
-    /// Containers whose creation was given up too early, because a clock was set: what arrives late is an orphan beside
-    /// its successor.
-    given_up: HashSet<String>,
 }
 
 impl SessionWitness {
@@ -102,10 +94,6 @@ impl SessionWitness {
 
     pub(crate) fn fire_accepted(&mut self, signal: &str) {
         self.promised.push(signal.to_owned());
-    }
-
-    pub(crate) fn clock_is_set(&mut self, at: Duration) {
-        self.clock_set_at = Some(at);
     }
 
     pub(crate) fn cancel_accepted(&mut self, id: &SessionId) {
@@ -200,11 +188,6 @@ impl SessionWitness {
             let fired = Fired { name: word("name"), session, at: now.at, ended: Vec::new() };
             self.fired.insert(word("signal_id"), fired);
             return Ok(());
-        }
-        if event.event_type == CreateLost
-            && self.clock_set_at.is_some_and(|set| now.at.saturating_sub(set) < CREATE_SETTLES)
-        {
-            self.given_up.extend(event.container_id.clone());
         }
         let Some(id) = &event.session_id else { return Ok(()) };
         match event.event_type {
@@ -330,9 +313,7 @@ impl SessionWitness {
                 continue;
             }
             let opened = known.opened.get(&wait.id).copied().unwrap_or_default();
-            let sure = self.clock_set_at.is_none_or(|set| set < fired.at);
-            let later = sure && opened > fired.at;
-            let again = !fired.ended.is_empty() && (fired.session.is_some() || later);
+            let again = !fired.ended.is_empty() && (fired.session.is_some() || opened > fired.at);
             if again {
                 return Err(format!("{signal} was used twice: it ended {:?} and {}", fired.ended, wait.id));
             }
@@ -381,9 +362,6 @@ impl SessionWitness {
         let mut seen: Vec<(&str, &str)> = Vec::new();
         for sandbox in world.sandboxes.iter().filter(|s| s.ended_at.is_none() && !s.removed) {
             let Some(task) = &sandbox.tags.task else { continue };
-            if self.given_up.contains(sandbox.tags.container.as_str()) {
-                continue;
-            }
             let Some(id) = self.by_task.get(task.as_str()) else { continue };
             let Some(known) = self.known.get(id) else { continue };
             let (what, status) = (&sandbox.sandbox_id, known.record.session.status);
@@ -495,8 +473,7 @@ impl SessionWitness {
             let opened = known.opened.get(&wait.id).copied().unwrap_or_default();
             let unused = |(_, f): &(&String, &Fired)| {
                 let mine = f.session.as_deref() == Some(record.session.session_id.as_str());
-                let sure = self.clock_set_at.is_none_or(|set| set < opened);
-                let for_all = f.session.is_none() && (f.ended.is_empty() || (sure && f.at > opened));
+                let for_all = f.session.is_none() && (f.ended.is_empty() || f.at > opened);
                 f.name == wait.wait_on && ((mine && f.ended.is_empty()) || for_all)
             };
             if wait.wait_type == BlockedType::Signal

@@ -197,6 +197,7 @@ statements! {
     SESSION_OF_ENDED = "session_of_ended",
     SESSION_WORKERS = "session_workers",
     SESSION_CLAIMABLE = "session_claimable",
+    PHASE_CLAIMABLE = "phase_claimable",
     ATTEMPT_OUTPUT = "attempt_output",
     SESSION_CHILDREN = "session_children",
     SESSIONS_OF_CONTAINERS = "sessions_of_containers",

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parhelia_core::session::TaskRow;
 use parhelia_core::session::api::{ClaimTask, Claimed, ClaimedTask, TaskResult};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
@@ -102,7 +103,8 @@ async fn one(
     let Some((program, arguments)) = command.split_first() else { return (None, false, Vec::new()) };
     let mut child = Command::new(program);
     child.args(arguments).envs(&task.env).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    child.kill_on_drop(true);
+    // A group of its own: what it leaves behind ends with it.
+    child.kill_on_drop(true).process_group(0);
     if let Some(dir) = &task.workdir {
         child.current_dir(Path::new(dir));
     }
@@ -110,27 +112,29 @@ async fn one(
         Ok(child) => child,
         Err(error) => return (Some(127), false, format!("cannot start '{program}': {error}\n").into_bytes()),
     };
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let (out, err) = (child.stdout.take(), child.stderr.take());
-    let reading = async {
-        let (mut out, err) = tokio::join!(gather(out), gather(err));
-        out.extend(err);
-        out
-    };
-    let work = async {
-        let (output, status) = tokio::join!(reading, child.wait());
-        (output, status)
-    };
-    let done = match limit {
-        Some(limit) => tokio::time::timeout(limit, work).await.ok(),
-        None => Some(work.await),
-    };
-    match done {
-        Some((output, status)) => (status.ok().and_then(|s| s.code()).map(i64::from), false, output),
-        None => {
-            let _ = child.kill().await;
-            (None, true, Vec::new())
+    let reading = async { tokio::join!(gather(out), gather(err)) };
+    let ending = async {
+        let ended = match limit {
+            Some(limit) => tokio::time::timeout(limit, child.wait()).await.ok(),
+            None => Some(child.wait().await),
+        };
+        // Whatever of it still lives would keep its output open for ever.
+        if let Some(group) = group {
+            let _ = kill_process_group(group, Signal::KILL);
         }
-    }
+        match ended {
+            Some(status) => (status.ok().and_then(|status| status.code()).map(i64::from), false),
+            None => {
+                let _ = child.wait().await;
+                (None, true)
+            }
+        }
+    };
+    let ((mut output, err), (code, timed_out)) = tokio::join!(reading, ending);
+    output.extend(err);
+    (code, timed_out, output)
 }
 
 /// Everything, passed on to our own output, and the end of it kept.

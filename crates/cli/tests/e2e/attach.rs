@@ -50,6 +50,13 @@ impl Tmux {
         self.press(&["Enter"]);
     }
 
+    /// Types it at the shell on an empty screen, so that what is awaited next is not what stood there before.
+    pub(crate) fn runs(&self, command: &str) {
+        self.types("clear");
+        self.until("the screen is empty", |screen| screen.trim() == "outer>");
+        self.types(command);
+    }
+
     pub(crate) fn press(&self, keys: &[&str]) {
         self.tell(&[&["send-keys"], keys].concat());
     }
@@ -116,11 +123,11 @@ fn a_shell_is_used_resized_left_and_found_again_after_the_server_was_killed() {
     tmux.press(&["C-p", "C-q"]);
     tmux.shows("detached; 'parhelia jobs attach");
     tmux.ends_with("outer>");
-    tmux.types("clear; stty -a | grep -o ' echo '");
-    tmux.shows("echo");
+    tmux.runs("stty -a | grep -o ' echo '");
+    tmux.until("the terminal echoes again", |screen| screen.lines().any(|line| line.trim() == "echo"));
     server.kill();
     let _server = home.up(&[]);
-    tmux.types("clear; parhelia jobs attach work");
+    tmux.runs("parhelia jobs attach work");
     tmux.ends_with("inner>");
     tmux.types("echo it is $mark");
     tmux.shows("it is kept");
@@ -173,7 +180,7 @@ fn two_at_one_job_see_the_same_and_either_may_leave() {
     let (one, two) = (Tmux::new(&home), Tmux::new(&home));
     one.types("parhelia exec --name both --env PS1='inner> ' -- bash --norc --noprofile");
     one.ends_with("inner>");
-    two.types("clear; parhelia jobs attach both");
+    two.runs("parhelia jobs attach both");
     two.ends_with("inner>");
     one.types("echo from $((1 + 1)) ends");
     two.shows("from 2 ends");

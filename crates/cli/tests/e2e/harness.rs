@@ -362,6 +362,13 @@ pub(crate) fn alive_with(variable: &str) -> usize {
         .count()
 }
 
+impl Home {
+    /// A variable that nothing else on this machine has, to know what was started here by its environment.
+    pub(crate) fn mark(&self) -> String {
+        format!("MARK_{}", self.path().file_name().unwrap().to_string_lossy().replace('.', "_"))
+    }
+}
+
 /// What the server itself says, without a command in between: cheap enough to be polled.
 impl Home {
     /// One container as the API shows it.

@@ -158,7 +158,7 @@ fn without_a_terminal_ctrl_c_detaches_and_says_how_to_cancel() {
 fn at_a_terminal_there_is_a_tree_and_ctrl_c_asks() {
     let home = Home::new();
     let _server = home.up(&[]);
-    let mark = format!("MARK_{}", home.path().file_name().unwrap().to_string_lossy().replace('.', "_"));
+    let mark = home.mark();
     let long = put(
         &home,
         "long.yaml",
@@ -167,7 +167,7 @@ fn at_a_terminal_there_is_a_tree_and_ctrl_c_asks() {
         ),
     );
     let tmux = Tmux::new(&home);
-    tmux.types(&format!("clear; parhelia run {long}; echo code $?"));
+    tmux.runs(&format!("parhelia run {long}; echo code $?"));
     tmux.shows("└─ slow");
     tmux.until("the quick one is done and the slow one runs", |screen| {
         screen.lines().any(|line| line.contains("quick") && line.contains("completed"))
@@ -189,7 +189,7 @@ fn at_a_terminal_there_is_a_tree_and_ctrl_c_asks() {
     assert_eq!(alive_with(&format!("{mark}=1")), 0);
 
     // c ends it, and stays until everything is gone.
-    tmux.types(&format!("clear; parhelia run {long}; echo code $?"));
+    tmux.runs(&format!("parhelia run {long}; echo code $?"));
     tmux.until("it runs again", |screen| {
         screen.lines().any(|line| line.contains("slow") && line.contains("running"))
     });
@@ -201,7 +201,7 @@ fn at_a_terminal_there_is_a_tree_and_ctrl_c_asks() {
 
     // What it waits for, and the command that answers it.
     let gate = put(&home, "gate.yaml", APPROVAL);
-    tmux.types(&format!("clear; parhelia run {gate}; echo code $?"));
+    tmux.runs(&format!("parhelia run {gate}; echo code $?"));
     tmux.shows("parhelia inbox approve wait-");
     home.ok(&["inbox", "approve", &open_wait(&home)]);
     tmux.shows("said: done");

@@ -335,3 +335,22 @@ fn what_the_tasks_of_workers_wrote_is_read_like_any_other() {
     let (status, problem) = home.api("GET", &format!("/api/v1/tasks/{task}/attempts/{attempt}/output"), None);
     assert!(status == 404 && text(&problem, "fix").contains("sessions show"), "{problem}");
 }
+
+#[test]
+fn a_sensor_that_is_too_late_leaves_no_check_behind() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let mark = home.mark();
+    let id = begin(
+        &home,
+        json!({ "cascade_id": "late", "phases": [
+            { "name": "look", "timeout": 1, "env": { &mark: "1" },
+              "await": { "sensor": { "command": { "run": "sleep 1000" } }, "on_timeout": "continue" } },
+            { "name": "after", "run": ["true"] },
+        ]}),
+    );
+    eventually("its check runs", || (alive_with(&format!("{mark}=1")) > 0).then_some(()));
+    let detail = until_session(&home, &id, "completed");
+    assert_eq!(alive_with(&format!("{mark}=1")), 0);
+    assert_eq!(phase(&detail, "look")["row"]["outputs"]["timed_out"], true, "{detail}");
+}

@@ -116,3 +116,64 @@ fn workers_of_a_session_run_at_home() {
     let (code, said) = home.api("POST", "/api/v1/sessions", Some(json!({ "cascade": cascade })));
     assert_eq!(code, 422, "{said}");
 }
+
+#[test]
+fn what_a_task_of_a_worker_leaves_behind_ends_with_it_and_holds_nothing_up() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let mark = home.mark();
+    let id = start(
+        &home,
+        json!({ "cascade_id": "leftovers", "workers": { "lifetime": "session", "count": 2 }, "phases": [
+            { "name": "level", "tasks": [
+                { "id": "leaves", "run": "sleep 1000 & echo left one", "env": { &mark: "1" }, "outputs": { "said": "{{ stdout | trim }}" } },
+            ]},
+            { "name": "slow", "run": "sleep 1000 | cat", "env": { &mark: "1" }, "timeout": 1 },
+        ]}),
+    );
+    let session = eventually("it fails", || Some(seen(&home, &id)).filter(|s| s["status"] == "error"));
+    assert_eq!(tasks(&home, &id, "level")[0]["outputs"]["said"], "left one");
+    assert!(text(&session, "error_message").contains("longer than its timeout"), "{session}");
+    assert_eq!(alive_with(&format!("{mark}=1")), 0);
+}
+
+#[test]
+fn once_a_task_has_failed_no_worker_is_given_another_of_its_level() {
+    let home = Home::new();
+    let outside = tempfile::tempdir().unwrap();
+    let _server = home.up(&[]);
+    let (begun, gate) = (outside.path().join("begun"), outside.path().join("gate"));
+    // One holds its worker until the other has failed: whatever is claimed then would be claimed after the failure.
+    let held = format!("until [ -e {} ]; do sleep 0.02; done", gate.display());
+    let mut level = vec![json!({ "id": "held", "run": held }), json!({ "id": "fails", "run": "exit 4" })];
+    let after = format!("echo begun >> {}", begun.display());
+    level.extend((0..20).map(|n| json!({ "id": format!("t{n}"), "run": after })));
+    let id = start(
+        &home,
+        json!({ "cascade_id": "stops", "workers": { "lifetime": "session", "count": 2 }, "phases": [
+            { "name": "level", "tasks": level },
+        ]}),
+    );
+    eventually("one has failed", || {
+        tasks(&home, &id, "level").into_iter().find(|task| task["key"] == "fails" && task["state"] == "failed")
+    });
+    // The worker that is free asks again and again, and is told that there is nothing.
+    let (_, claim) = home.api(
+        "POST",
+        &format!("/api/v1/sessions/{id}/claims"),
+        Some(json!({ "worker_id": free_worker(&home, &id) })),
+    );
+    assert_eq!(claim["task"], Value::Null, "{claim}");
+    std::fs::write(&gate, "").unwrap();
+    let session = eventually("it fails", || Some(seen(&home, &id)).filter(|s| s["status"] == "error"));
+    assert!(text(&session, "error_message").contains("task fails: it exited with code 4"), "{session}");
+    assert!(!begun.exists(), "tasks began after the failure");
+}
+
+/// A worker of the session that has no task now.
+fn free_worker(home: &Home, id: &str) -> String {
+    let db = home.sqlite();
+    let free = "SELECT id FROM workers WHERE session_id = ?1 AND id NOT IN
+        (SELECT worker_id FROM attempts WHERE worker_id IS NOT NULL AND ended_at IS NULL)";
+    db.query_row(free, [id], |row| row.get(0)).unwrap()
+}

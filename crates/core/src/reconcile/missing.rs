@@ -9,7 +9,7 @@ use crate::event::{EventType, NewEvent, Source};
 use crate::history::Recorded;
 use crate::sandbox::{Exit, Listing};
 use crate::state::{ContainerState, Desired, TerminationReason};
-use crate::time::{due_at, plus_seconds, seconds_between};
+use crate::time::{due_at, plus_seconds};
 
 /// The breaker opens when more than half of at least this many vanish at once…
 const BREAKER_AT_LEAST: usize = 4;
@@ -124,15 +124,18 @@ fn absent(view: &View<'_>, row: &Tracked, identity: &str, now: Timestamp, plan: 
 /// Asked for a moment ago and never seen yet. Also where the create was answered: a provider may name a
 /// sandbox before it shows it.
 fn may_still_arrive(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut Plan) -> bool {
-    let tried_at = row.create_attempted_at.unwrap_or(row.created_at);
-    let settled_at = due_at(tried_at, view.create_settles_seconds, now);
-    if settled_at > now {
-        plan.busy = true;
-        plan.wake(settled_at);
-        let wait = seconds_between(now, settled_at).ceil();
-        plan.wait(&row.id, format!("its creation may still arrive; decided in {wait}s"));
-    }
-    settled_at > now
+    let Some(left) = unsettled_seconds(view, row) else { return false };
+    plan.busy = true;
+    plan.wake(plus_seconds(now, left));
+    plan.wait(&row.id, format!("its creation may still arrive; decided in {left}s"));
+    true
+}
+
+/// How much longer a create that was sent may still arrive.
+fn unsettled_seconds(view: &View<'_>, row: &Tracked) -> Option<i64> {
+    let known = view.unseen_seconds.get(&row.id).copied().unwrap_or(0.0);
+    let left = (view.create_settles_seconds as f64 - known).ceil() as i64;
+    (left > 0).then_some(left)
 }
 
 /// The provider was asked, the answer was lost, and it says now that it has nothing of that name.
@@ -174,10 +177,8 @@ pub(super) fn finish_create(view: &View<'_>, row: &Tracked, now: Timestamp, plan
     if !view.create_is_idempotent || !unanswered {
         return false;
     }
-    let settled_at =
-        due_at(row.create_attempted_at.unwrap_or(row.created_at), view.create_settles_seconds, now);
-    if settled_at > now {
-        plan.wake(settled_at);
+    if let Some(left) = unsettled_seconds(view, row) {
+        plan.wake(plus_seconds(now, left));
         return false;
     }
     create(row, now, plan);

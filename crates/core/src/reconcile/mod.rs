@@ -137,6 +137,9 @@ pub struct View<'a> {
     pub provider: &'a str,
     pub create_is_idempotent: bool,
     pub create_settles_seconds: i64,
+    /// For how long this observer has known of the newest create of those that were never seen. It counts by itself: a
+    /// date that was written before the clock was set says nothing.
+    pub unseen_seconds: &'a HashMap<ContainerId, f64>,
     pub answer: &'a Answer,
     /// Every row that is not terminated, and every terminated one whose sandbox or tag the listing shows
     /// without an end.

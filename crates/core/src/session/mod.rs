@@ -139,8 +139,7 @@ word_enum!(
 
 word_enum!(
     AttemptStatus {
-        /// Intended; nothing of it may have been seen yet.
-        Starting = "starting",
+        /// From its intent on.
         Running = "running",
         Verifying = "verifying",
         Completed = "completed",
@@ -153,7 +152,7 @@ word_enum!(
 
 impl AttemptStatus {
     pub fn is_over(self) -> bool {
-        !matches!(self, Self::Starting | Self::Running | Self::Verifying)
+        !matches!(self, Self::Running | Self::Verifying)
     }
 }
 
@@ -263,6 +262,31 @@ pub struct TaskRow {
     pub outputs: Value,
     pub started_at: Option<Timestamp>,
     pub completed_at: Option<Timestamp>,
+}
+
+impl TaskRow {
+    /// One that has not begun.
+    pub fn pending(id: TaskId, session_id: SessionId, phase: &str, key: &str, title: String) -> Self {
+        Self {
+            id,
+            session_id,
+            phase: phase.to_owned(),
+            position: 0,
+            key: key.to_owned(),
+            title,
+            state: TaskStatus::Pending,
+            attempt: 0,
+            retry_count: 0,
+            crash_count: 0,
+            failure_reason: None,
+            error: None,
+            retry_at: None,
+            exit_code: None,
+            outputs: Value::Object(serde_json::Map::new()),
+            started_at: None,
+            completed_at: None,
+        }
+    }
 }
 
 /// A row of `attempts`: one execution of a task.

@@ -3,7 +3,7 @@
 //! It owns the observed columns of containers. It chooses nothing itself: `core::reconcile::plan` does.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -42,6 +42,8 @@ pub struct Reconciler {
     prices: Prices,
     /// How far the recovery of this home's jobs is: before its end no directory of theirs goes.
     jobs: Option<Arc<JobNews>>,
+    /// The creates that were sent and never seen, with their number, since we know of them.
+    unseen: Mutex<HashMap<ContainerId, (i64, Duration)>>,
 }
 
 /// What a pass leaves for the one who drives it.
@@ -65,7 +67,7 @@ struct Seen {
 impl Reconciler {
     pub fn new(context: Context, provider: Arc<dyn Provider>) -> Self {
         let prices = context.config.price_table();
-        Self { context, provider, prices, jobs: None }
+        Self { context, provider, prices, jobs: None, unseen: Mutex::default() }
     }
 
     pub fn with_jobs(self, jobs: Arc<JobNews>) -> Self {
@@ -128,11 +130,13 @@ impl Reconciler {
         };
         let known_foreign = store.known_foreign(self.provider.name(), identity).await?;
         let capabilities = self.provider.capabilities();
+        let unseen_seconds = self.unseen_seconds(&rows);
         let decide = |inspected: &HashMap<ContainerId, Inspected>| {
             let view = View {
                 provider: self.provider.name(),
                 create_is_idempotent: capabilities.create_is_idempotent,
                 create_settles_seconds: i64::from(capabilities.create_settles_seconds),
+                unseen_seconds: &unseen_seconds,
                 answer: &answer,
                 rows: &rows,
                 inspected,
@@ -158,6 +162,21 @@ impl Reconciler {
             decided.busy |= !later.is_empty();
         }
         Ok(Seen { answer, rows, plan: decided })
+    }
+
+    /// For how long we have known of each create that was sent and not seen: on our own clock, which nobody sets.
+    fn unseen_seconds(&self, rows: &[Tracked]) -> HashMap<ContainerId, f64> {
+        let now = self.context.clock.monotonic();
+        let mut unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
+        let known =
+            |row: &Tracked| unseen.get(&row.id).filter(|(attempt, _)| *attempt == row.create_attempts);
+        let current: HashMap<ContainerId, (i64, Duration)> = rows
+            .iter()
+            .filter(|row| row.state == ContainerState::Created && row.create_attempts > 0)
+            .map(|row| (row.id.clone(), known(row).copied().unwrap_or((row.create_attempts, now))))
+            .collect();
+        *unseen = current;
+        unseen.iter().map(|(id, (_, since))| (id.clone(), now.saturating_sub(*since).as_secs_f64())).collect()
     }
 
     async fn inspect(&self, wanted: Vec<(ContainerId, Option<String>)>) -> HashMap<ContainerId, Inspected> {

@@ -58,7 +58,7 @@ pub(crate) use job_cleanup::cleaned;
 pub(crate) use jobs::AskedJob;
 pub use jobs::JobQuery;
 pub use session_views::{SessionQuery, TaskQuery};
-pub(crate) use sessions::{heir, started};
+pub(crate) use sessions::{Held, heir, marks_of_next, started};
 pub use signals::SignalQuery;
 
 /// Who asks. Named in the events of what they did.

@@ -12,7 +12,7 @@ use parhelia_core::ids::{ContainerId, SessionId};
 use parhelia_core::session::api::{
     CancelSession, CleanupSessionsReport, ResumeSession, StartSession, Zombie,
 };
-use parhelia_core::session::plan::Surroundings;
+use parhelia_core::session::plan::{CANCEL_GRACE_SECONDS, State, Surroundings};
 use parhelia_core::session::{PhaseRow, PhaseStatus, Session, SessionStatus, TaskRow, TaskStatus};
 use parhelia_store::{Done, Fence, NewSession, StoreError};
 use serde_json::{Value, json};
@@ -21,13 +21,30 @@ use sha2::{Digest, Sha256};
 use super::session_views::no_session;
 use super::{AskedJob, Caller, Intent, Service, ServiceError};
 
-const CANCEL_GRACE_SECONDS: i64 = 10;
 const LONGEST_GRACE_SECONDS: i64 = 3600;
 /// What `exec` calls its cascade.
 pub(super) const EXEC: &str = "exec";
 /// Tasks of one level that a fork can take over.
 const MOST_TASKS: i64 = 1_000_000;
 const ZOMBIES: i64 = 1000;
+
+/// What is read once for a session and kept while it is being advanced.
+pub(crate) struct Held {
+    pub(crate) state: State,
+    pub(crate) cascade: Arc<Cascade>,
+    pub(crate) surroundings: Surroundings,
+}
+
+/// What the next attempt of a task finds in its environment about itself.
+pub(crate) fn marks_of_next(task: &TaskRow) -> [(String, String); 4] {
+    [
+        ("PARHELIA_SESSION_ID", task.session_id.to_string()),
+        ("PARHELIA_PHASE", task.phase.clone()),
+        ("PARHELIA_TASK", task.key.clone()),
+        ("PARHELIA_ATTEMPT", (task.attempt + 1).to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+}
 
 /// A definition as it is stored, with the hash that names it.
 #[derive(Debug, Clone)]
@@ -143,25 +160,8 @@ impl Service {
             origin: origin.map(|id| (id, None)),
             ..self.new_session(&cascade, json!({}), &surroundings, caller)?
         };
-        let task = TaskRow {
-            id: self.entropy.task_id(now),
-            session_id: new.session_id.clone(),
-            phase: EXEC.to_owned(),
-            position: 0,
-            key: EXEC.to_owned(),
-            title: run.command.join(" ").chars().take(200).collect(),
-            state: TaskStatus::Pending,
-            attempt: 0,
-            retry_count: 0,
-            crash_count: 0,
-            failure_reason: None,
-            error: None,
-            retry_at: None,
-            exit_code: None,
-            outputs: json!({}),
-            started_at: None,
-            completed_at: None,
-        };
+        let title = run.command.join(" ").chars().take(200).collect();
+        let task = TaskRow::pending(self.entropy.task_id(now), new.session_id.clone(), EXEC, EXEC, title);
         let run =
             RunRequest { task_id: Some(task.id.to_string()), task_title: Some(task.title.clone()), ..run };
         let Intent { container, mut events } =
@@ -360,6 +360,16 @@ impl Service {
         let cascade = Arc::new(cascade);
         self.cascades.put(hash, cascade.clone());
         Ok(cascade)
+    }
+
+    /// What is recorded of a session, ready to be planned with.
+    pub(crate) async fn held(&self, session: Session) -> Result<Held, ServiceError> {
+        let id = session.session_id.clone();
+        let values = self.store.session_values(&id).await?.ok_or_else(|| no_session(id.as_str()))?;
+        let cascade = self.cascade(&values.cascade_hash).await?;
+        let surroundings = serde_json::from_value(values.surroundings).unwrap_or_default();
+        let phases = self.store.session_phases(&id).await?;
+        Ok(Held { state: State::new(session, values.inputs, phases), cascade, surroundings })
     }
 
     /// Sessions whose owner is dead, and what becomes of each. It happens by itself; asking makes it happen now.

@@ -8,15 +8,12 @@ use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::ids::{SessionId, TaskId};
 use parhelia_core::job::api::ExecRequest;
 use parhelia_core::session::api::{ClaimTask, Claimed, ClaimedTask, TaskResult};
-use parhelia_core::session::plan::{
-    AttemptEnd, Claim, LARGEST_OUTPUT_BYTES, Report, State, Step, Surroundings,
-};
+use parhelia_core::session::plan::{AttemptEnd, Claim, LARGEST_OUTPUT_BYTES, Report, Step};
 use parhelia_core::session::{PhaseStatus, Session, TaskRow, tell};
 use parhelia_store::StoreError;
 use serde_json::json;
 
-use super::session_views::no_session;
-use super::{Caller, Service, ServiceError, may_touch};
+use super::{Caller, Held, Service, ServiceError, marks_of_next, may_touch};
 
 /// Tasks that are tried for one claim: others may be quicker with the first.
 const TRIES: i64 = 8;
@@ -36,7 +33,7 @@ impl Service {
         if over {
             return Ok(Claimed { task: None, finished: true });
         }
-        let (state, cascade, surroundings) = self.held(session).await?;
+        let Held { state, cascade, surroundings } = self.held(session).await?;
         if cascade.workers.lifetime != Lifetime::Session {
             return Err(ServiceError::invalid(
                 format!("the tasks of {id} are not claimed: each has a sandbox of its own"),
@@ -52,7 +49,7 @@ impl Service {
             let claim = state.claim(&cascade, &surroundings, &task, now).map_err(|error| {
                 ServiceError::invalid(error.to_string(), "correct the cascade, and resume the session")
             })?;
-            return self.given(&id, &cascade, task, claim);
+            return self.given(&cascade, task, claim);
         }
         let running = state.phases.values().filter(|row| row.status == PhaseStatus::Running);
         let names: Vec<String> = running.map(|row| row.name.clone()).collect();
@@ -66,19 +63,13 @@ impl Service {
                     Err(StoreError::Conflict { .. }) => continue,
                     Err(error) => return Err(error.into()),
                 }
-                return self.given(&id, &cascade, task, claim);
+                return self.given(&cascade, task, claim);
             }
         }
         Ok(Claimed { task: None, finished: false })
     }
 
-    fn given(
-        &self,
-        id: &SessionId,
-        cascade: &Cascade,
-        task: TaskRow,
-        claim: Claim,
-    ) -> Result<Claimed, ServiceError> {
+    fn given(&self, cascade: &Cascade, task: TaskRow, claim: Claim) -> Result<Claimed, ServiceError> {
         let (made, _) = self.command_of(ExecRequest {
             provider: "process".to_owned(),
             image: None,
@@ -96,19 +87,12 @@ impl Service {
             timeout_seconds: None,
             keep: false,
         })?;
-        let attempt = task.attempt + 1;
         let mut env = made.env;
-        let marks = [
-            ("PARHELIA_SESSION_ID", id.to_string()),
-            ("PARHELIA_PHASE", task.phase),
-            ("PARHELIA_TASK", task.key.clone()),
-            ("PARHELIA_TASK_ID", task.id.to_string()),
-            ("PARHELIA_ATTEMPT", attempt.to_string()),
-        ];
-        env.extend(marks.map(|(name, value)| (name.to_owned(), value)));
+        env.extend(marks_of_next(&task));
+        env.insert("PARHELIA_TASK_ID".to_owned(), task.id.to_string());
         let task = ClaimedTask {
             task_id: task.id.to_string(),
-            attempt,
+            attempt: task.attempt + 1,
             key: task.key,
             command: made.command,
             env,
@@ -155,7 +139,7 @@ impl Service {
             output: output.clone(),
         };
         let session = self.session_row(&row.session_id).await?;
-        let (state, cascade, surroundings) = self.held(session).await?;
+        let Held { state, cascade, surroundings } = self.held(session).await?;
         let now = self.clock.now();
         let end = state.judge(&cascade, &surroundings, &open, &report, now);
         let done = matches!(end, AttemptEnd::Completed { .. });
@@ -192,18 +176,6 @@ impl Service {
             });
         }
         Ok(())
-    }
-
-    async fn held(
-        &self,
-        session: Session,
-    ) -> Result<(State, std::sync::Arc<Cascade>, Surroundings), ServiceError> {
-        let id = session.session_id.clone();
-        let values = self.store.session_values(&id).await?.ok_or_else(|| no_session(id.as_str()))?;
-        let cascade = self.cascade(&values.cascade_hash).await?;
-        let surroundings = serde_json::from_value(values.surroundings).unwrap_or_default();
-        let phases = self.store.session_phases(&id).await?;
-        Ok((State::new(session, values.inputs, phases), cascade, surroundings))
     }
 }
 

@@ -31,6 +31,7 @@ impl Store {
         let attempt = task.attempt + 1;
         let mut script = Script::new("claim_task");
         script.one(&sql::SESSION_CLAIMABLE, params![&task.session_id]);
+        script.one(&sql::PHASE_CLAIMABLE, params![&task.session_id, &task.phase]);
         script.one(&sql::SESSION_TASK_START, params![&task.id, attempt, &now]);
         let nothing = None::<String>;
         script.one(

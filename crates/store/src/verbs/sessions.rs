@@ -229,9 +229,10 @@ impl Store {
         &self,
         signal: &str,
         owner: &str,
+        after: &str,
         limit: i64,
     ) -> Result<Vec<SessionId>> {
-        self.query(&sql::SESSIONS_WAITING_FOR, params![signal, owner, limit], |c| c.own()).await
+        self.query(&sql::SESSIONS_WAITING_FOR, params![signal, owner, after, limit], |c| c.own()).await
     }
 
     /// A page of what one owner advances, after that one.

@@ -1316,6 +1316,23 @@ fn an_unconfirmed_create_that_is_unwanted_is_closed_when_settled() {
 }
 
 #[test]
+fn whether_a_create_still_arrives_is_for_who_watched_long_enough_whatever_the_dates_say() {
+    let world = "
+        provider watched=10
+        row c-aaaa created attempts=1 tried=-3600s desired=terminated
+        row c-bbbb created attempts=1 tried=3600s desired=terminated
+        inspect c-aaaa absent
+        inspect c-bbbb absent
+    ";
+    assert_snapshot!(planned(world), @"
+    waiting c-aaaa: its creation may still arrive; decided in 20s
+    waiting c-bbbb: its creation may still arrive; decided in 20s
+    wake +20s
+    busy
+    ");
+}
+
+#[test]
 fn a_confirmed_create_that_vanished_has_ended() {
     let world = "
         row c-aaaa created sb-1 attempts=1 tried=-60s

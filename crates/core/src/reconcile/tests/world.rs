@@ -37,6 +37,8 @@ pub(super) struct World {
     pub(super) now: Timestamp,
     pub(super) create_is_idempotent: bool,
     pub(super) create_settles_seconds: i64,
+    /// For how long whoever decides has been there.
+    pub(super) watched_seconds: i64,
     pub(super) answer: Answer,
     pub(super) rows: Vec<Tracked>,
     pub(super) inspected: HashMap<ContainerId, Inspected>,
@@ -54,6 +56,7 @@ impl World {
             now: now(),
             create_is_idempotent: true,
             create_settles_seconds: 30,
+            watched_seconds: i64::MAX,
             answer: Answer::Listed(Listing { identity: ENGINE.into(), complete: true, sandboxes: vec![] }),
             rows: vec![],
             inspected: HashMap::new(),
@@ -66,8 +69,20 @@ impl World {
         }
     }
 
+    /// A date in the future was written before the clock was set back.
+    fn unseen_seconds(&self) -> HashMap<ContainerId, f64> {
+        let watched = self.watched_seconds as f64;
+        let of = |row: &Tracked| {
+            let age = seconds_between(row.create_attempted_at.unwrap_or(row.created_at), self.now);
+            if age < 0.0 { watched } else { age.min(watched) }
+        };
+        self.rows.iter().map(|row| (row.id.clone(), of(row))).collect()
+    }
+
     pub(super) fn plan(&self) -> Plan {
+        let unseen_seconds = self.unseen_seconds();
         let view = View {
+            unseen_seconds: &unseen_seconds,
             provider: PROVIDER,
             create_is_idempotent: self.create_is_idempotent,
             create_settles_seconds: self.create_settles_seconds,
@@ -156,6 +171,7 @@ impl World {
             "provider" => {
                 line.set("idempotent", &mut self.create_is_idempotent);
                 line.set("settles", &mut self.create_settles_seconds);
+                line.set("watched", &mut self.watched_seconds);
             }
             "observer" => self.observer_seconds = line.word(1).parse().unwrap(),
             "known-foreign" => {

@@ -7,7 +7,8 @@ use crate::ids::WaitId;
 use crate::session::{PhaseStatus, SessionStatus, WaitStatus};
 use crate::state::Desired;
 
-pub(super) const CANCEL_GRACE_SECONDS: i64 = 10;
+/// What is ended has so long to end by itself, where nobody says otherwise.
+pub const CANCEL_GRACE_SECONDS: i64 = 10;
 
 impl Planner<'_> {
     pub(super) fn cancel(&mut self, state: &mut State) -> Patch {

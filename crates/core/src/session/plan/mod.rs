@@ -18,6 +18,7 @@ use crate::cascade::template::{self, Scope, TemplateError};
 use crate::cascade::{Awaited, Cascade, Sensor, Work};
 use crate::ids::{ContainerId, SignalId, TaskId, WaitId};
 
+pub use cancel::CANCEL_GRACE_SECONDS;
 pub use shapes::*;
 pub use tasks::{Claim, LARGEST_OUTPUT_BYTES, MOST_CRASHES, Report};
 
@@ -158,7 +159,6 @@ struct Planner<'a> {
     delivered: BTreeSet<SignalId>,
 }
 
-/// How what a task ran in looks now.
 impl<'a> Planner<'a> {
     fn new(cascade: &'a Cascade, surroundings: &'a Surroundings, facts: &'a Facts, now: Timestamp) -> Self {
         Self {

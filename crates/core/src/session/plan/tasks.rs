@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cancel::CANCEL_GRACE_SECONDS;
 use super::{
-    AttemptEnd, Effect, Facts, Level, NewWait, OpenTask, Planner, Run, Seen, State, Stdout, Step,
-    Surroundings, is_failing,
+    AttemptEnd, CANCEL_GRACE_SECONDS, Effect, Facts, Level, NewWait, OpenTask, Planner, Run, Seen, State,
+    Stdout, Step, Surroundings, is_failing,
 };
 use crate::cascade::template::{self, TemplateError};
 use crate::cascade::{Agent, Care, Cascade, Command, Lifetime, OnTimeout, Phase, TaskWork, Work};
@@ -26,6 +25,7 @@ const WORKERS_FOR_EACH: usize = 3;
 /// The largest value that a command may give.
 pub const LARGEST_OUTPUT_BYTES: usize = 1 << 20;
 
+/// How what a task ran in looks now.
 pub(super) enum Outcome {
     Alive,
     Done(Option<i64>),
@@ -80,33 +80,35 @@ impl Planner<'_> {
                 Look::Over => {}
             }
         }
-        alive += self.answered(state, place, phase, level);
         let failing = failed.is_some() || is_failing(state);
+        if !failing {
+            alive += self.answered(state, place, phase, level);
+        }
         let most = self.cascade.workers.count.max(1) as usize;
         let running = facts.open.len() + self.started;
         let mut left = level.ready.len();
         let claimed = self.cascade.workers.lifetime == Lifetime::Session;
-        if claimed && !failing {
+        // What is claimed needs no room here: it is only looked at, and what cannot be made is nobody's to claim.
+        let room = if claimed { level.ready.len() } else { most.saturating_sub(running) };
+        for task in level.ready.iter().take(room).filter(|_| !failing) {
+            match self.run_of(state, phase, &task.key) {
+                Ok(_) if claimed => {}
+                Ok(run) => {
+                    left -= 1;
+                    alive += 1;
+                    self.start(place, task, run);
+                }
+                Err(error) => {
+                    left -= 1;
+                    let message = self.cannot_be_made(task, &error);
+                    failed = failed.or(Some(failure_of(&task.key, Some(&message))));
+                }
+            }
+        }
+        if claimed && !failing && failed.is_none() {
             self.wanted_workers += (open.len() + left).min(most);
             if left > 0 {
                 self.waiting.push(format!("phase {}: {left} tasks wait for a worker", phase.name));
-            }
-        }
-        if !failing && !claimed {
-            for task in level.ready.iter().take(most.saturating_sub(running)) {
-                left -= 1;
-                match self.run_of(state, phase, &task.key) {
-                    Ok(run) => {
-                        self.started += 1;
-                        alive += 1;
-                        self.steps.push(Step::StartAttempt { position: place, task: task.clone(), run });
-                    }
-                    Err(error) => {
-                        let message = format!("its command cannot be made: {error}");
-                        failed = failed.or(Some(failure_of(&task.key, Some(&message))));
-                        self.steps.push(Step::FailTask { task: task.clone(), message });
-                    }
-                }
             }
         }
         if let Some(at) = level.retry_at.filter(|_| !failing) {
@@ -147,6 +149,18 @@ impl Planner<'_> {
             Ok(outputs) => self.end_phase(state, place, PhaseStatus::Completed, outputs, None),
             Err(error) => self.fail(state, place, format!("an output cannot be made: {error}")),
         }
+    }
+
+    fn start(&mut self, position: usize, task: &TaskRow, run: Run) {
+        self.started += 1;
+        self.steps.push(Step::StartAttempt { position, task: task.clone(), run });
+    }
+
+    /// Fails a task that cannot even be tried, and gives why.
+    fn cannot_be_made(&mut self, task: &TaskRow, error: &TemplateError) -> String {
+        let message = format!("its command cannot be made: {error}");
+        self.steps.push(Step::FailTask { task: task.clone(), message: message.clone() });
+        message
     }
 
     /// One task that runs.
@@ -369,8 +383,8 @@ impl Planner<'_> {
         }
     }
 
-    /// As many workers as have something to do; not for ever, should they keep ending.
-    pub(super) fn hire(&mut self, state: &State) {
+    /// As many workers as have something to do; should they keep ending, the phases that wait for one fail.
+    pub(super) fn hire(&mut self, state: &mut State) {
         if self.cascade.workers.lifetime != Lifetime::Session || self.wanted_workers == 0 || is_failing(state)
         {
             return;
@@ -380,12 +394,25 @@ impl Planner<'_> {
         let ever = self.facts.workers.len();
         let wanted = self.wanted_workers.min(most).saturating_sub(living);
         let allowed = (most * WORKERS_FOR_EACH).saturating_sub(ever);
-        if wanted > 0 && allowed == 0 {
-            self.waiting
-                .push(format!("{ever} workers have ended before the work was done; no more are started"));
-        }
         for _ in 0..wanted.min(allowed) {
             self.steps.push(Step::StartWorker);
+        }
+        if living == 0 && allowed == 0 {
+            let works =
+                |work: Option<&Work>| matches!(work, Some(Work::Run(_) | Work::Agent(_) | Work::Tasks(_)));
+            let waiting: Vec<usize> = state
+                .phases
+                .iter()
+                .filter(|(_, row)| row.status == PhaseStatus::Running)
+                .map(|(place, _)| *place)
+                .filter(|place| works(self.cascade.phases.get(*place).map(|phase| &phase.work)))
+                .collect();
+            for place in waiting {
+                let message = format!(
+                    "{ever} workers have ended before the work was done, and no more are started: 'parhelia containers' shows how they ended"
+                );
+                self.fail(state, place, message);
+            }
         }
     }
 
@@ -406,14 +433,16 @@ impl Planner<'_> {
                         Some(other) => other.to_string(),
                         None => String::new(),
                     };
-                    if let Ok(mut run) = self.run_of(state, phase, &task.key) {
-                        let before = wait.question.get("container").and_then(Value::as_str);
-                        run.resume = before
-                            .and_then(|id| ContainerId::parse(id).ok())
-                            .map(|container| (container, answer));
-                        self.started += 1;
-                        started += 1;
-                        self.steps.push(Step::StartAttempt { position: place, task: task.clone(), run });
+                    match self.run_of(state, phase, &task.key) {
+                        Ok(mut run) => {
+                            let before = wait.question.get("container").and_then(Value::as_str);
+                            run.resume = before
+                                .and_then(|id| ContainerId::parse(id).ok())
+                                .map(|container| (container, answer));
+                            started += 1;
+                            self.start(place, task, run);
+                        }
+                        Err(error) => drop(self.cannot_be_made(task, &error)),
                     }
                 }
                 WaitStatus::Withdrawn => {}

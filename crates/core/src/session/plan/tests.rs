@@ -32,6 +32,7 @@ struct World {
     /// Every attempt that was started: phase, key and number.
     started: Vec<(String, String, i64)>,
     stops: Vec<ContainerId>,
+    workers: Vec<Seen>,
 }
 
 impl World {
@@ -88,6 +89,7 @@ impl World {
             next: 1,
             started: Vec::new(),
             stops: Vec::new(),
+            workers: Vec::new(),
         }
     }
 
@@ -101,6 +103,7 @@ impl World {
             open: self.open.values().cloned().collect(),
             signals: self.for_waits(),
             stdout: self.stdout.clone(),
+            workers: self.workers.clone(),
             ..Facts::default()
         };
         for (place, row) in &self.state.phases {
@@ -169,24 +172,10 @@ impl World {
                 for task in tasks {
                     let id = TaskId::mint(1, self.id());
                     let phase = name(self, position);
+                    let session = self.state.session.session_id.clone();
                     let row = TaskRow {
-                        id: id.clone(),
-                        session_id: self.state.session.session_id.clone(),
-                        phase,
                         position: task.position as i64,
-                        key: task.key,
-                        title: task.title,
-                        state: TaskStatus::Pending,
-                        attempt: 0,
-                        retry_count: 0,
-                        crash_count: 0,
-                        failure_reason: None,
-                        error: None,
-                        retry_at: None,
-                        exit_code: None,
-                        outputs: json!({}),
-                        started_at: None,
-                        completed_at: None,
+                        ..TaskRow::pending(id.clone(), session, &phase, &task.key, task.title)
                     };
                     self.tasks.insert(id, row);
                 }
@@ -282,7 +271,11 @@ impl World {
             }
             Step::TimeOutWait { wait, .. } => self.wait(&wait).status = WaitStatus::TimedOut,
             Step::WithdrawWait { wait } => self.wait(&wait).status = WaitStatus::Withdrawn,
-            Step::EndPhase { .. } | Step::Outputs { .. } | Step::StartWorker => {}
+            Step::StartWorker => {
+                let container = ContainerId::mint(1, self.id());
+                self.workers.push(seen(container));
+            }
+            Step::EndPhase { .. } | Step::Outputs { .. } => {}
             Step::StartChild { .. } | Step::CancelChild { .. } => panic!("no sub-cascades here"),
         }
     }
@@ -328,6 +321,11 @@ impl World {
 
     fn status(&self) -> SessionStatus {
         self.state.session.status
+    }
+
+    /// How many; each is asked until it is seen.
+    fn asked_to_stop(&self) -> usize {
+        self.stops.iter().collect::<std::collections::BTreeSet<_>>().len()
     }
 
     fn keys_started(&self) -> Vec<&str> {
@@ -612,4 +610,115 @@ fn an_answer_that_comes_before_the_agent_has_ended_is_kept_for_its_next_attempt(
     assert_eq!((world.waits.len(), world.started.len()), (1, 2), "with the answer that was there");
     world.done("a");
     assert_eq!(world.status(), SessionStatus::Completed);
+}
+
+#[test]
+fn a_claimed_task_whose_command_cannot_be_made_fails_and_is_nobodys_to_wait_for() {
+    let mut world = World::new(&json!({ "cascade_id": "w", "workers": { "lifetime": "session" }, "phases": [
+        { "name": "a", "tasks": [{ "id": "bad", "run": ["echo", "{{ inputs.nothing.at_all }}"] }] },
+    ]}));
+    world.settle();
+    let said = world.state.session.error_message.clone().unwrap_or_default();
+    assert_eq!(world.status(), SessionStatus::Error);
+    assert!(said.contains("task bad: its command cannot be made"), "{said}");
+}
+
+#[test]
+fn workers_that_keep_ending_are_replaced_so_often_and_then_the_phase_fails() {
+    let mut world = World::new(
+        &json!({ "cascade_id": "w", "workers": { "lifetime": "session", "count": 2 }, "phases": [{ "name": "a", "tasks": [
+            { "id": "one", "run": ["true"] }, { "id": "two", "run": ["true"] }] }] }),
+    );
+    world.settle();
+    for hired in [2, 4, 6] {
+        assert_eq!((world.workers.len(), world.status()), (hired, SessionStatus::Running));
+        world.workers.iter_mut().for_each(|worker| worker.state = ContainerState::Terminated);
+        world.settle();
+    }
+    let said = world.state.session.error_message.clone().unwrap_or_default();
+    assert_eq!((world.workers.len(), world.status()), (6, SessionStatus::Error));
+    assert!(said.contains("6 workers have ended before the work was done"), "{said}");
+}
+
+fn sensing(then: &str) -> World {
+    waiting(
+        &json!({ "name": "look", "timeout": 60, "await": { "sensor": { "command": { "run": ["look"], "every": 10 } }, "on_timeout": then } }),
+    )
+}
+
+#[test]
+fn a_sensor_that_is_too_late_has_its_last_check_ended_first() {
+    let mut world = sensing("continue");
+    assert_eq!(world.keys_started(), ["look"]);
+    world.now = at(60);
+    let plan = world.settle();
+    assert_eq!(
+        (world.asked_to_stop(), world.state.phases.len()),
+        (1, 1),
+        "its check lives: the phase is not over"
+    );
+    assert!(
+        plan.waiting.iter().any(|line| line.contains("its last check is being ended")),
+        "{:?}",
+        plan.waiting
+    );
+    world.end("look", TerminationReason::Manual, None);
+    world.settle();
+    assert_eq!(world.state.phases[&0].outputs, json!({ "answer": null, "timed_out": true }));
+    assert_eq!(
+        (world.open.len(), world.keys_started()),
+        (1, vec!["look", "after"]),
+        "only what comes after runs"
+    );
+}
+
+#[test]
+fn a_check_that_succeeds_at_the_very_end_counts_and_none_begins_after_it() {
+    let mut world = sensing("fail");
+    world.now = at(61);
+    world.done("look");
+    assert_eq!(world.state.phases[&0].outputs, json!({ "timed_out": false }));
+
+    let mut world = sensing("fail");
+    world.end("look", TerminationReason::Failed, Some(1));
+    world.settle();
+    world.now = at(61);
+    world.settle();
+    assert_eq!((world.status(), world.keys_started().len()), (SessionStatus::Error, 1));
+}
+
+#[test]
+fn a_failure_elsewhere_ends_the_check_of_a_sensor_before_the_session_is_over() {
+    let mut world = World::new(&json!({ "cascade_id": "w", "phases": [
+        run("a"), { "name": "look", "needs": [], "await": { "sensor": { "command": { "run": ["look"], "every": 10 } } } },
+    ]}));
+    world.settle();
+    world.end("a", TerminationReason::Failed, Some(1));
+    world.settle();
+    assert_eq!((world.status(), world.asked_to_stop()), (SessionStatus::Running, 1));
+    world.end("look", TerminationReason::Manual, None);
+    world.settle();
+    assert_eq!((world.status(), world.open.len()), (SessionStatus::Error, 0));
+}
+
+#[test]
+fn an_answer_starts_nothing_in_a_session_that_fails() {
+    let mut world = World::new(&json!({ "cascade_id": "h", "phases": [
+        { "name": "a", "agent": { "engine": "claude-code", "prompt": "do it" } },
+        { "name": "b", "needs": [], "run": ["true"] }, { "name": "c", "needs": [], "run": ["true"] },
+    ]}));
+    world.settle();
+    let open = world.open.values_mut().find(|open| open.task.key == "a").unwrap();
+    let main = open.main.as_mut().unwrap();
+    (main.waiting, main.resumable) = (Some("which branch?".to_owned()), true);
+    (main.state, main.exit_code, main.reason) =
+        (ContainerState::Terminated, Some(3), Some(TerminationReason::Failed));
+    world.settle();
+    world.end("b", TerminationReason::Failed, Some(1));
+    world.settle();
+    world.answer(json!("main"));
+    world.settle();
+    assert_eq!((world.status(), world.started.len()), (SessionStatus::Running, 3), "c still runs");
+    world.done("c");
+    assert_eq!((world.status(), world.started.len()), (SessionStatus::Error, 3));
 }

@@ -4,11 +4,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::tasks::{Outcome, outcome};
-use super::{AttemptEnd, Blocked, NewWait, Planner, State, Step, is_failing};
+use super::{AttemptEnd, Blocked, CANCEL_GRACE_SECONDS, Effect, NewWait, Planner, State, Step, is_failing};
 use crate::cascade::template::{self, TemplateError};
 use crate::cascade::{Await, Awaited, OnTimeout, Phase, Sensor};
 use crate::ids::TaskId;
 use crate::session::{BlockedType, PhaseStatus, WaitRow, WaitStatus};
+use crate::state::Desired;
 use crate::time::plus_seconds;
 
 impl Planner<'_> {
@@ -128,12 +129,13 @@ impl Planner<'_> {
                     self.take_answer(state, place, phase, wait, Some(signal.payload.clone()));
                     return;
                 }
+                let due = wait.deadline.is_some_and(|deadline| deadline <= self.now);
+                if self.sensed(state, place, phase, wanted, wait, due || is_failing(state)) {
+                    return;
+                }
                 if is_failing(state) {
                     self.withdraw(wait.id.clone());
                     self.end_phase(state, place, PhaseStatus::Cancelled, json!({}), None);
-                    return;
-                }
-                if self.sensed(state, place, phase, wanted, wait) {
                     return;
                 }
                 if let Some(deadline) = wait.deadline {
@@ -220,14 +222,16 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether a sensor has seen what it looks for (and the phase is over).
-    pub(super) fn sensed(
+    /// Whether nothing else is to be decided now: a sensor has seen what it looks for and the phase is over, or it is looked for
+    /// `no_longer` and its last check is still to end.
+    fn sensed(
         &mut self,
         state: &mut State,
         place: usize,
         phase: &Phase,
         wanted: &Await,
         wait: &WaitRow,
+        no_longer: bool,
     ) -> bool {
         let facts = self.facts;
         match &wanted.awaited {
@@ -259,7 +263,23 @@ impl Planner<'_> {
                 if let Some(open) = facts.open.iter().find(|open| open.task.phase == phase.name) {
                     let Some(main) = &open.main else { return false };
                     match outcome(main) {
+                        Outcome::Alive if no_longer => {
+                            self.alive += 1;
+                            self.waiting.push(format!("phase {}: its last check is being ended", phase.name));
+                            if main.desired == Desired::Running {
+                                self.effects.push(Effect::Stop {
+                                    container: main.container.clone(),
+                                    grace_seconds: CANCEL_GRACE_SECONDS,
+                                    reason: "nobody waits for what it looks for any more".to_owned(),
+                                    by: "its session".to_owned(),
+                                });
+                            }
+                            return true;
+                        }
                         Outcome::Alive => {}
+                        Outcome::NeedsPerson(..) | Outcome::Failed(..) if no_longer => {
+                            self.end_attempt(open, AttemptEnd::Cancelled);
+                        }
                         Outcome::Done(exit_code) => {
                             self.end_attempt(open, AttemptEnd::Completed { exit_code, outputs: json!({}) });
                             self.withdraw(wait.id.clone());
@@ -276,6 +296,9 @@ impl Planner<'_> {
                     return false;
                 }
                 let Some(level) = facts.levels.get(&place) else { return false };
+                if no_longer {
+                    return false;
+                }
                 if let Some(task) = level.ready.first() {
                     let made = self
                         .command_of(state, run)

@@ -2,7 +2,6 @@
 //! the world. A crash between any two of these leaves rows from which the next owner goes on.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use parhelia_core::Timestamp;
 use parhelia_core::api::StopRequest;
@@ -11,17 +10,18 @@ use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::ids::{ContainerId, SessionId, TaskId};
 use parhelia_core::job::api::ExecRequest;
 use parhelia_core::session::plan::{
-    AttemptEnd, Child, Effect, Facts, LARGEST_OUTPUT_BYTES, Level, Plan, Run, State, Stdout, Step,
-    Surroundings,
+    AttemptEnd, CANCEL_GRACE_SECONDS, Child, Effect, Facts, LARGEST_OUTPUT_BYTES, Level, Plan, Run, State,
+    Stdout, Step, Surroundings,
 };
 use parhelia_core::session::{
     BlockedType, Holder, PhaseStatus, Session, SessionStatus, TaskRow, TaskStatus, WaitStatus, tell,
 };
+use parhelia_core::time::plus_seconds;
 use parhelia_store::{Fence, NewSession, SessionWrite, StoreError};
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
-use crate::service::{AskedJob, Caller, Intent, Service, ServiceError, started};
+use crate::service::{AskedJob, Caller, Held, Intent, Service, ServiceError, marks_of_next, started};
 
 /// Plans in a row for one session before others have their turn.
 const ROUNDS: usize = 1000;
@@ -29,6 +29,8 @@ const ROUNDS: usize = 1000;
 const TRIES: usize = 20;
 /// Read at once of what a task has written.
 const CHUNK: usize = 1 << 20;
+/// After an end that could not be asked for.
+const ASK_AGAIN_SECONDS: i64 = 1;
 /// Completed tasks of a level whose outputs are gathered.
 const MOST_TASKS: i64 = 1_000_000;
 
@@ -40,13 +42,6 @@ pub struct Advanced {
     /// There is more to do at once.
     pub again: bool,
     pub over: bool,
-}
-
-/// What is read once for a session and kept while it is being advanced.
-struct Held {
-    state: State,
-    cascade: Arc<Cascade>,
-    surroundings: Surroundings,
 }
 
 pub async fn advance(service: &Service, id: &SessionId) -> Result<Advanced, StoreError> {
@@ -86,7 +81,7 @@ pub async fn advance(service: &Service, id: &SessionId) -> Result<Advanced, Stor
                 Err(error) => return Err(error),
             }
         }
-        carry_out(service, &plan).await;
+        let unasked = !carry_out(service, &plan).await;
         for (task, container) in &plan.wants_output {
             stdout.insert(task.clone(), output(service, container).await);
         }
@@ -94,7 +89,9 @@ pub async fn advance(service: &Service, id: &SessionId) -> Result<Advanced, Stor
             return Ok(over());
         }
         if !plan.changed && !plan.again && plan.wants_output.is_empty() {
-            return Ok(Advanced { wake_at: plan.wake_at, again: false, over: false });
+            let soon = unasked.then(|| plus_seconds(now, ASK_AGAIN_SECONDS));
+            let wake_at = plan.wake_at.into_iter().chain(soon).min();
+            return Ok(Advanced { wake_at, again: false, over: false });
         }
         held = Some(Held { state, cascade, surroundings });
     }
@@ -107,21 +104,14 @@ fn over() -> Advanced {
 
 async fn hold(service: &Service, session: Session) -> Result<Option<Held>, StoreError> {
     let id = session.session_id.clone();
-    let Some(values) = service.store.session_values(&id).await? else {
-        warn!(session = %id, "it has no definition; it is left as it is");
-        return Ok(None);
-    };
-    let cascade = match service.cascade(&values.cascade_hash).await {
-        Ok(cascade) => cascade,
-        Err(error @ ServiceError::Unavailable { .. }) => return Err(away(&error)),
+    match service.held(session).await {
+        Ok(held) => Ok(Some(held)),
+        Err(error @ ServiceError::Unavailable { .. }) => Err(away(&error)),
         Err(error) => {
             warn!(session = %id, %error, "its definition cannot be read; it is left as it is");
-            return Ok(None);
+            Ok(None)
         }
-    };
-    let surroundings = serde_json::from_value(values.surroundings).unwrap_or_default();
-    let phases = service.store.session_phases(&id).await?;
-    Ok(Some(Held { state: State::new(session, values.inputs, phases), cascade, surroundings }))
+    }
 }
 
 /// What is known of the phases that run. A session of which nothing runs costs no questions.
@@ -375,7 +365,7 @@ impl Made {
                 reason: session.cancel_reason.clone(),
                 by: session.cancel_requested_by.clone().unwrap_or_else(|| session.session_id.to_string()),
                 force: session.cancel_force,
-                grace_seconds: session.cancel_grace_seconds.unwrap_or(10),
+                grace_seconds: session.cancel_grace_seconds.unwrap_or(CANCEL_GRACE_SECONDS),
             },
             Step::Outputs { outputs } => SessionWrite::Outputs { outputs: outputs.clone() },
         };
@@ -396,25 +386,8 @@ fn task_started(session: &Session, task: &TaskRow, container: &ContainerId) -> N
 
 /// What a verification is called; it belongs to the task that it verifies.
 fn verifying(session: &Session, phase: &str, task: &TaskId, key: &str) -> TaskRow {
-    TaskRow {
-        id: task.clone(),
-        session_id: session.session_id.clone(),
-        phase: phase.to_owned(),
-        position: 0,
-        key: format!("{key} (verify)"),
-        title: format!("{key} (verify)"),
-        state: TaskStatus::Verifying,
-        attempt: 0,
-        retry_count: 0,
-        crash_count: 0,
-        failure_reason: None,
-        error: None,
-        retry_at: None,
-        exit_code: None,
-        outputs: json!({}),
-        started_at: None,
-        completed_at: None,
-    }
+    let key = format!("{key} (verify)");
+    TaskRow::pending(task.clone(), session.session_id.clone(), phase, &key, key.clone())
 }
 
 async fn intent(
@@ -461,13 +434,7 @@ async fn intent(
     };
     let mut intent = service.prepare(request, Some(asked), Some(&session.session_id), &caller)?;
     if let Some(spec) = &mut intent.container.spec {
-        let marks = [
-            ("PARHELIA_SESSION_ID", session.session_id.to_string()),
-            ("PARHELIA_PHASE", task.phase.clone()),
-            ("PARHELIA_TASK", task.key.clone()),
-            ("PARHELIA_ATTEMPT", (task.attempt + 1).to_string()),
-        ];
-        spec.env.extend(marks.map(|(name, value)| (name.to_owned(), value)));
+        spec.env.extend(marks_of_next(task));
     }
     Ok(intent)
 }
@@ -526,15 +493,19 @@ async fn resumed(
     service.continued(&job, &arguments, true).await
 }
 
-async fn carry_out(service: &Service, plan: &Plan) {
+/// Whether all of it was asked for.
+async fn carry_out(service: &Service, plan: &Plan) -> bool {
+    let mut all = true;
     for effect in &plan.effects {
         let Effect::Stop { container, grace_seconds, reason, by } = effect;
         let request = StopRequest { grace_seconds: Some(*grace_seconds), reason: Some(reason.clone()) };
         let asked = service.terminate(container.as_str(), request, &Caller::admin(by)).await;
         if let Err(error) = asked {
-            debug!(%container, %error, "its end could not be asked for; it is asked again");
+            warn!(%container, %error, "its end could not be asked for; it is asked again");
+            all = false;
         }
     }
+    all
 }
 
 /// All that a task has written, if it is not too much to be a value.

@@ -15,6 +15,7 @@ use parhelia_core::Timestamp;
 use parhelia_core::event::{Event, EventType};
 use parhelia_core::ids::SessionId;
 use parhelia_core::job::StartStep;
+use parhelia_core::time::plus_seconds;
 use parhelia_store::StoreError;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -37,7 +38,7 @@ const LOOK_FOR_HEIRS: Duration = Duration::from_secs(2);
 const LOOK_AT_ALL: Duration = Duration::from_secs(300);
 const PAGE: i64 = 1000;
 /// After a store that did not answer.
-const PAUSE_SECONDS: i64 = 1;
+const PAUSE: Duration = Duration::from_secs(1);
 
 pub struct SessionsLoop {
     service: Arc<Service>,
@@ -48,6 +49,8 @@ pub struct SessionsLoop {
     /// When to look whatever happens, by time and by session.
     timers: BTreeSet<(Timestamp, SessionId)>,
     timer_of: HashMap<SessionId, Timestamp>,
+    /// Something was told and not understood: everything is to be looked at.
+    missed: bool,
 }
 
 impl std::fmt::Debug for SessionsLoop {
@@ -66,6 +69,7 @@ impl SessionsLoop {
             busy: HashSet::new(),
             timers: BTreeSet::new(),
             timer_of: HashMap::new(),
+            missed: false,
         }
     }
 
@@ -113,17 +117,26 @@ impl SessionsLoop {
                 }
             }
             if now >= all_at {
-                match self.look_at_all().await {
-                    Ok(()) => all_at = now + LOOK_AT_ALL,
-                    Err(error) => warn!(%error, "the sessions could not be listed"),
-                }
+                all_at = now
+                    + match self.look_at_all().await {
+                        Ok(()) => LOOK_AT_ALL,
+                        Err(error) => {
+                            warn!(%error, "the sessions could not be listed; it is tried again");
+                            PAUSE
+                        }
+                    };
             }
             self.wake();
             self.begin(&mut running);
             let pause = self.pause(heirs_at.min(all_at).saturating_sub(clock.monotonic()));
             tokio::select! {
                 () = stopped(&mut stopping) => return Ended::Shutdown,
-                batch = tail.next() => self.heard(batch).await,
+                batch = tail.next() => {
+                    self.heard(batch).await;
+                    if std::mem::take(&mut self.missed) {
+                        all_at = all_at.min(clock.monotonic() + PAUSE);
+                    }
+                }
                 Some(done) = running.join_next() => match done {
                     Ok((id, result)) => if self.done(&id, result) { return Ended::Fenced },
                     Err(error) => {
@@ -148,8 +161,9 @@ impl SessionsLoop {
         if heirs {
             self.inherit().await?;
         }
-        if all {
+        if all || self.missed {
             self.look_at_all().await?;
+            self.missed = false;
         }
         loop {
             let batch = tail.page().await?;
@@ -166,7 +180,8 @@ impl SessionsLoop {
             }
             self.done(&id, result);
         }
-        Ok(self.timers.first().map(|(at, _)| *at))
+        let again = self.missed.then(|| plus_seconds(self.service.clock.now(), PAUSE.as_secs() as i64));
+        Ok(self.timers.first().map(|(at, _)| *at).into_iter().chain(again).min())
     }
 
     /// Owners on this machine whose lock is free are dead now; nobody waits for their lease.
@@ -266,7 +281,7 @@ impl SessionsLoop {
             Err(StoreError::Fenced { .. }) => return true,
             Err(error) => {
                 warn!(session = %id, %error, "it could not be advanced; it is tried again");
-                Some(parhelia_core::time::plus_seconds(self.service.clock.now(), PAUSE_SECONDS))
+                Some(plus_seconds(self.service.clock.now(), PAUSE.as_secs() as i64))
             }
         };
         if let Some(at) = wake_at {
@@ -277,16 +292,23 @@ impl SessionsLoop {
     }
 
     async fn heard(&mut self, batch: Batch) {
-        if batch.lost.is_some() {
-            if let Err(error) = self.look_at_all().await {
-                warn!(%error, "the sessions could not be listed");
-            }
-            return;
-        }
+        self.missed |= batch.lost.is_some();
         for event in &batch.events {
             if let Err(error) = self.hear(event).await {
-                warn!(%error, event = event.id, "whom an event is for could not be found out");
+                warn!(%error, event = event.id, "whom an event is for could not be found out; all are looked at");
+                self.missed = true;
             }
+        }
+    }
+
+    async fn all_that_wait_for(&mut self, signal: &str) -> Result<(), StoreError> {
+        let mut after = String::new();
+        loop {
+            let Service { store, owner_id, .. } = self.service.as_ref();
+            let page = store.sessions_waiting_for(signal, owner_id, &after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.to_string();
+            self.due.extend(page);
         }
     }
 
@@ -303,8 +325,7 @@ impl SessionsLoop {
                 None => {
                     let name =
                         event.details.get("name").and_then(serde_json::Value::as_str).unwrap_or_default();
-                    let owner = &self.service.owner_id;
-                    self.due.extend(self.service.store.sessions_waiting_for(name, owner, PAGE).await?);
+                    self.all_that_wait_for(name).await?;
                 }
             },
             SessionCompleted | SessionFailed | SessionCancelled | SessionBlocked | SessionUnblocked => {
