@@ -105,6 +105,12 @@ impl Sim {
     pub(crate) async fn fail(&mut self, what: String) {
         let mut told = format!("after {:.2}h: {what}\n", self.now().as_secs_f64() / 3600.0);
         told += &format!("{:?}\n", self.world.provider.world().faults);
+        told += &match &self.server {
+            Some(server) => {
+                format!("the server, asleep until {:?}: {:?}\n", server.asleep_until, server.due())
+            }
+            None => format!("no server until {:?}\n", self.restart_at),
+        };
         // Whom it is about, if it names somebody: its whole history.
         let words = || what.split(|c: char| !c.is_alphanumeric() && c != '-');
         let named = |prefix: &str| words().find(|word| word.starts_with(prefix)).map(str::to_owned);

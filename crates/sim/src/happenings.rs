@@ -1,8 +1,6 @@
 //! What happens in the world and to it. Calm stretches of hours, in which agents work, end and are replaced,
 //! alternate with storms of a few minutes, in which everything that can fail does.
 
-use std::time::Duration;
-
 use parhelia_core::api::{RunRequest, StopRequest};
 use parhelia_core::sandbox::SandboxSpec;
 use parhelia_core::time::{Clock, plus_seconds};
@@ -223,7 +221,6 @@ impl Sim {
         self.outcome.faults += 1;
         let seconds = self.world.dice.roll(7200) as i64 - 3600;
         self.world.clock.jump_wall(seconds * 1000);
-        self.leases_are_off(Duration::from_secs(seconds.min(0).unsigned_abs()));
         // A late arrival is late by time that passes, whatever our clock is set to.
         for sandbox in &mut self.world.provider.world().sandboxes {
             sandbox.visible_at = plus_seconds(sandbox.visible_at, seconds);

@@ -208,6 +208,16 @@ impl Server {
         self.next_pass = self.next_pass.min(now + LEAST_PAUSE);
     }
 
+    /// What is to be done when, for who looks for the reason of something.
+    pub(crate) fn due(&self) -> [(&'static str, Duration); 4] {
+        [
+            ("pass", self.next_pass),
+            ("health", self.next_health),
+            ("retention", self.next_retention),
+            ("sessions", self.sessions.next_turn),
+        ]
+    }
+
     /// When something of it is to be done next.
     pub(crate) fn wakes_at(&self) -> Duration {
         let next = self.next_pass.min(self.next_health).min(self.next_retention).min(self.sessions.next_turn);

@@ -146,7 +146,8 @@ impl Sim {
         self.outcome.crashes += 1;
         self.former = Some(server.observer().clone());
         let dice = &self.world.dice;
-        let away = if dice.chance(80) { dice.seconds(0, 5) } else { dice.seconds(5, 1200) };
+        let soon = dice.chance(80) || self.healing;
+        let away = if soon { dice.seconds(0, 5) } else { dice.seconds(5, 1200) };
         self.restart_at = self.now() + away;
     }
 

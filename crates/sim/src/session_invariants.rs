@@ -60,13 +60,12 @@ struct Fired {
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     pub(crate) awake: Vec<String>,
-    /// Leases cannot be counted on before then: a clock was set.
-    pub(crate) leases_from: Duration,
     pub(crate) store_fails: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct SessionWitness {
+    awake: Vec<String>,
     known: BTreeMap<SessionId, Known>,
     by_task: HashMap<String, SessionId>,
     told: HashMap<String, SessionStatus>,
@@ -381,7 +380,9 @@ impl SessionWitness {
     }
 
     fn everything_has_an_owner(&mut self, owners: &Owners, now: &Moment) -> Result<(), String> {
-        let idle = owners.awake.is_empty() || owners.store_fails || now.at < owners.leases_from;
+        // Who has just come, or woken up, has yet to watch the others' leases.
+        let changed = std::mem::replace(&mut self.awake, owners.awake.clone()) != owners.awake;
+        let idle = owners.awake.is_empty() || owners.store_fails || changed;
         for (id, known) in &mut self.known {
             let session = &known.record.session;
             if session.status.is_over() {

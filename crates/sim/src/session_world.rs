@@ -23,8 +23,6 @@ use crate::world::Sim;
 const SHARE: u64 = 8;
 const PEER: &str = "peer";
 const LOOK_FOR_HEIRS: Duration = Duration::from_secs(2);
-/// As long as any wall clock is set, and a lease.
-const LEASE_MARGIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
@@ -193,20 +191,10 @@ impl Sim {
         }
     }
 
-    /// A clock that was set back makes every lease longer.
-    pub(crate) fn leases_are_off(&mut self, by: Duration) {
-        self.leases_from = self.leases_from.max(self.now() + by + LEASE_MARGIN);
-        let now = self.now();
-        for server in self.server.iter_mut().chain(&mut self.peer) {
-            server.sessions.hint(now);
-        }
-    }
-
     pub(crate) fn owners(&self) -> Owners {
         let servers = self.server.iter().chain(&self.peer).filter(|s| s.is_awake());
         Owners {
             awake: servers.map(|s| s.owner().to_owned()).collect(),
-            leases_from: self.leases_from,
             store_fails: self.world.ledger.fails(),
         }
     }

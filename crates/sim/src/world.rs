@@ -84,7 +84,6 @@ pub(crate) struct Sim {
     pub(crate) peer: Option<Server>,
     pub(crate) peer_restart_at: Duration,
     pub(crate) home: String,
-    pub(crate) leases_from: Duration,
     /// Never, where this world has none.
     pub(crate) next_session_happening: Duration,
     pub(crate) judged: bool,
@@ -203,7 +202,6 @@ impl Sim {
             peer: None,
             peer_restart_at: start,
             home: "home".to_owned(),
-            leases_from: start,
             next_session_happening: match has_sessions(settings.seed) {
                 true => start + world.dice.seconds(1, 60),
                 false => Duration::MAX,

@@ -3,9 +3,9 @@ SELECT t.id, t.session_id, t.phase, t.position, t.key, t.title, t.state, t.attem
        t.failure_reason, t.error, t.retry_at, t.exit_code, t.outputs, t.started_at, t.completed_at,
        a.task_id, a.attempt, a.session_id, a.phase, a.status, a.container_id, a.verify_container_id, a.worker_id,
        a.exit_code, a.failure_reason, a.message, a.started_at, a.ended_at,
-       c.id, c.state, c.desired, c.started_at, c.termination_reason, c.exit_code, j.status, j.activity, j.waiting_reason,
-       j.engine, j.agent_session, j.status_reason,
-       v.id, v.state, v.desired, v.started_at, v.termination_reason, v.exit_code
+       c.id, c.state, c.desired, c.started_at, c.termination_reason, c.exit_code, c.stop_grace_seconds,
+       j.status, j.activity, j.waiting_reason, j.engine, j.status_reason,
+       v.id, v.state, v.desired, v.started_at, v.termination_reason, v.exit_code, v.stop_grace_seconds
 FROM attempts a
 JOIN tasks t ON t.id = a.task_id
 LEFT JOIN workers w ON w.id = a.worker_id

@@ -1,5 +1,5 @@
--- Sessions that somebody has to take: those that are not over and whose owner has ended, or is of a lease that was over at
--- $1 ($2 is whoever asks: its own are never meant); and of those that were left to a person the ones whose end is wanted,
+-- Sessions that somebody has to take: those that are not over and whose owner has ended ($1 is whoever asks: its own are
+-- never meant); and of those that were left to a person the ones whose end is wanted,
 -- and the ones that a session waits for that goes on.
 SELECT s.session_id, s.cascade_id, s.parent_session_id, s.parent_phase, s.name, s.status, s.current_phase, s.depth,
        s.blocked_type, s.blocked_on, s.blocked_description, s.blocked_since, s.blocked_timeout_at, s.heartbeat_at,
@@ -10,14 +10,14 @@ SELECT s.session_id, s.cascade_id, s.parent_session_id, s.parent_phase, s.name, 
 FROM sessions s LEFT JOIN owners o ON o.id = s.owner_id
 WHERE s.status NOT IN ('completed', 'error', 'cancelled')
   AND ((s.status <> 'orphaned'
-        AND (s.owner_id IS NULL OR s.owner_id <> $2)
-        AND (o.id IS NULL OR o.ended_at IS NOT NULL OR o.lease_until < $1))
+        AND (s.owner_id IS NULL OR s.owner_id <> $1)
+        AND (o.id IS NULL OR o.ended_at IS NOT NULL))
        OR (s.status = 'orphaned'
            AND (s.cancel_requested = 1
                 OR EXISTS (SELECT 1
                            FROM sessions p JOIN owners po ON po.id = p.owner_id
                            WHERE p.session_id = s.parent_session_id
                              AND p.status IN ('starting', 'running', 'blocked')
-                             AND po.ended_at IS NULL AND po.lease_until >= $1))))
+                             AND po.ended_at IS NULL))))
 ORDER BY s.session_id
-LIMIT $3
+LIMIT $2

@@ -34,7 +34,7 @@ pub use types::{
     Worker,
 };
 pub use verbs::{
-    ChildRow, Done, InboxRow, NewSession, PatientRow, SessionFilter, SessionValues, SessionWrite,
+    ChildRow, Done, InboxRow, NewSession, PatientRow, PhaseTasks, SessionFilter, SessionValues, SessionWrite,
     ShownSession, SignalFilter,
 };
 

@@ -165,6 +165,7 @@ pub(crate) fn child(c: &mut Columns<'_>) -> Result<ChildRow> {
         status: c.word()?,
         cancel_requested: c.flag()?,
         cancel_force: c.flag()?,
+        cancel_grace_seconds: c.int_opt()?,
         error: c.text_opt()?,
         blocked_on: c.text_opt()?,
         outputs: c.json_opt()?,
@@ -180,7 +181,6 @@ pub(crate) fn open_task(c: &mut Columns<'_>) -> Result<OpenTask> {
     let activity: Option<JobActivity> = c.word_opt()?;
     let reason = c.text_opt()?;
     let engine = c.text_opt()?;
-    let agent_session = c.text_opt()?;
     let detail = c.text_opt()?;
     if let Some(main) = &mut main {
         let agent = engine.as_deref().is_some_and(|engine| engine != parhelia_core::engine::COMMAND);
@@ -190,7 +190,7 @@ pub(crate) fn open_task(c: &mut Columns<'_>) -> Result<OpenTask> {
         }
         let waits = activity == Some(JobActivity::Waiting);
         main.waiting = waits.then(|| reason.unwrap_or_else(|| "it needs a person".to_owned()));
-        main.resumable = agent && agent_session.is_some();
+        main.resumable = agent;
         main.detail = detail;
     }
     Ok(OpenTask { task, attempt, main, verify: seen(c)? })
@@ -198,7 +198,7 @@ pub(crate) fn open_task(c: &mut Columns<'_>) -> Result<OpenTask> {
 
 pub(crate) fn seen(c: &mut Columns<'_>) -> Result<Option<Seen>> {
     let Some(container) = c.id_opt()? else {
-        c.skip(5);
+        c.skip(6);
         return Ok(None);
     };
     Ok(Some(Seen {
@@ -208,6 +208,7 @@ pub(crate) fn seen(c: &mut Columns<'_>) -> Result<Option<Seen>> {
         started_at: c.time_opt()?,
         reason: c.word_opt()?,
         exit_code: c.int_opt()?,
+        stop_grace_seconds: c.int_opt()?,
         waiting: None,
         resumable: false,
         detail: None,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parhelia_core::session::TaskRow;
 use parhelia_core::session::api::{ClaimTask, Claimed, ClaimedTask, TaskResult};
+use parhelia_core::session::plan::LARGEST_OUTPUT_BYTES;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
@@ -20,8 +21,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Without a server for so long, nobody needs us.
 const GIVE_UP: u32 = 300;
-/// What is kept of what a task writes.
-const KEPT: usize = 1 << 20;
+/// What is kept of what a task writes; it can be a value no longer than that.
+const KEPT: usize = LARGEST_OUTPUT_BYTES;
+/// What a request has room for, beside the rest of it.
+const SENT: usize = 3 << 19;
+/// For what its task left behind to let go of its output.
+const LEFT_BEHIND: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(ctx: &Context, args: WorkerArgs) -> Result<()> {
     let client = ctx.client_of_running()?;
@@ -64,10 +69,13 @@ async fn report(client: &crate::client::Client, task: &ClaimedTask, result: &Tas
         let heard: Result<TaskRow> = client.post_once(&path, result).await;
         match heard {
             Ok(_) => return Ok(()),
-            Err(error) if matches!(error.exit, Exit::NotFound | Exit::Refused | Exit::Usage) => {
+            // It came too late, or what it is about is gone.
+            Err(error) if matches!(error.exit, Exit::NotFound | Exit::Refused) => {
                 eprintln!("the report on {} was refused: {}", task.key, error.message);
                 return Ok(());
             }
+            // Nobody will ever take it: who asked again would be given the same task again.
+            Err(error) if error.exit == Exit::Usage => return Err(error),
             Err(_) => tokio::time::sleep(LONGEST_PAUSE).await,
         }
     }
@@ -82,16 +90,19 @@ async fn carry_out(task: &ClaimedTask, worker: &str) -> TaskResult {
         let (code, _, _) = one(task, verify, limit).await;
         verify_exit_code = Some(code.unwrap_or(-1));
     }
-    if output.len() > KEPT {
+    let mut truncated = output.len() > KEPT;
+    if truncated {
         output.drain(..output.len() - KEPT);
     }
-    TaskResult {
-        worker_id: worker.to_owned(),
-        exit_code,
-        verify_exit_code,
-        timed_out,
-        output: String::from_utf8_lossy(&output).into_owned(),
+    let mut output = String::from_utf8_lossy(&output).into_owned();
+    // As it is sent: what is no text can be several times as long.
+    while serde_json::to_string(&output).is_ok_and(|sent| sent.len() > SENT) {
+        truncated = true;
+        let half = output.len() / 2;
+        let half = (half..output.len()).find(|at| output.is_char_boundary(*at)).unwrap_or(output.len());
+        output.drain(..half);
     }
+    TaskResult { worker_id: worker.to_owned(), exit_code, verify_exit_code, timed_out, output, truncated }
 }
 
 /// Its exit code, whether it took too long, and what it wrote.
@@ -114,7 +125,8 @@ async fn one(
     };
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let (out, err) = (child.stdout.take(), child.stderr.take());
-    let reading = async { tokio::join!(gather(out), gather(err)) };
+    let (mut output, mut errors) = (Vec::new(), Vec::new());
+    let mut reading = Box::pin(async { tokio::join!(gather(out, &mut output), gather(err, &mut errors)) });
     let ending = async {
         let ended = match limit {
             Some(limit) => tokio::time::timeout(limit, child.wait()).await.ok(),
@@ -132,15 +144,22 @@ async fn one(
             }
         }
     };
-    let ((mut output, err), (code, timed_out)) = tokio::join!(reading, ending);
-    output.extend(err);
+    tokio::pin!(ending);
+    let (code, timed_out) = tokio::select! {
+        ended = &mut ending => {
+            let _ = tokio::time::timeout(LEFT_BEHIND, &mut reading).await;
+            ended
+        }
+        _ = &mut reading => ending.await,
+    };
+    drop(reading);
+    output.extend(errors);
     (code, timed_out, output)
 }
 
 /// Everything, passed on to our own output, and the end of it kept.
-async fn gather(stream: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
-    let Some(mut stream) = stream else { return Vec::new() };
-    let mut kept = Vec::new();
+async fn gather(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
+    let Some(mut stream) = stream else { return };
     let mut chunk = vec![0; 64 * 1024];
     let mut passed = tokio::io::stdout();
     while let Ok(got) = stream.read(&mut chunk).await {
@@ -154,5 +173,4 @@ async fn gather(stream: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
         }
     }
     let _ = passed.flush().await;
-    kept
 }

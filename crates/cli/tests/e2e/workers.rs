@@ -155,7 +155,9 @@ fn once_a_task_has_failed_no_worker_is_given_another_of_its_level() {
         ]}),
     );
     eventually("one has failed", || {
-        tasks(&home, &id, "level").into_iter().find(|task| task["key"] == "fails" && task["state"] == "failed")
+        tasks(&home, &id, "level")
+            .into_iter()
+            .find(|task| task["key"] == "fails" && task["state"] == "failed")
     });
     // The worker that is free asks again and again, and is told that there is nothing.
     let (_, claim) = home.api(
@@ -176,4 +178,52 @@ fn free_worker(home: &Home, id: &str) -> String {
     let free = "SELECT id FROM workers WHERE session_id = ?1 AND id NOT IN
         (SELECT worker_id FROM attempts WHERE worker_id IS NOT NULL AND ended_at IS NULL)";
     db.query_row(free, [id], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn whatever_a_task_writes_it_is_run_once_and_too_much_for_a_value_says_so() {
+    let home = Home::new();
+    let outside = tempfile::tempdir().unwrap();
+    let _server = home.up(&[]);
+    let runs = outside.path().join("runs");
+    // What is no text is several times as long in a report.
+    let odd = format!("echo odd >> {}; head -c 600000 /dev/zero", runs.display());
+    let long = format!("echo long >> {}; head -c 1500000 /dev/zero | tr '\\0' x", runs.display());
+    let id = start(
+        &home,
+        json!({ "cascade_id": "much", "workers": { "lifetime": "session", "count": 1 }, "phases": [
+            { "name": "odd", "run": odd },
+            { "name": "long", "run": long, "outputs": { "all": "{{ stdout }}" } },
+        ]}),
+    );
+    let session = eventually("it fails", || Some(seen(&home, &id)).filter(|s| s["status"] == "error"));
+    assert!(text(&session, "error_message").contains("more than a value can have"), "{session}");
+    assert_eq!(std::fs::read_to_string(&runs).unwrap(), "odd\nlong\n");
+    let kept: Option<String> = home
+        .sqlite()
+        .query_row("SELECT last_checkpoint_id FROM sessions WHERE session_id = ?1", [&id], |row| row.get(0))
+        .unwrap();
+    assert!(kept.is_some(), "what the worker has done is its newest checkpoint");
+}
+
+#[test]
+fn what_can_never_be_started_fails_and_says_why() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let fails = |cascade: Value| {
+        let id = start(&home, cascade);
+        let session = eventually("it fails", || Some(seen(&home, &id)).filter(|s| s["status"] == "error"));
+        text(&session, "error_message").to_owned()
+    };
+    let large = "x".repeat(200_000);
+    let verify =
+        fails(json!({ "cascade_id": "large", "inputs": { "large": { "default": large } }, "phases": [
+            { "name": "a", "run": ["true"], "verify": ["test", "{{ inputs.large }}"] },
+        ]}));
+    assert!(verify.contains("its verification cannot be started"), "{verify}");
+    let workers = json!({ "lifetime": "session", "resources": { "memory_mb": 1 } });
+    let workers = fails(json!({ "cascade_id": "small", "workers": workers, "phases": [
+        { "name": "a", "run": ["true"] },
+    ]}));
+    assert!(workers.contains("its workers cannot be started"), "{workers}");
 }

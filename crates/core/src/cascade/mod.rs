@@ -358,6 +358,12 @@ pub struct SubCascade {
 }
 
 impl Cascade {
+    /// Whether the phase at that place is done by tasks.
+    pub fn works(&self, place: usize) -> bool {
+        let work = self.phases.get(place).map(|phase| &phase.work);
+        matches!(work, Some(Work::Run(_) | Work::Agent(_) | Work::Tasks(_)))
+    }
+
     /// The phases that must be over before this one, by their places.
     pub fn needs(&self, place: usize) -> Vec<usize> {
         match self.phases.get(place).map(|phase| &phase.needs) {

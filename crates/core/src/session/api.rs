@@ -339,4 +339,7 @@ pub struct TaskResult {
     /// The end of what it wrote.
     #[serde(default)]
     pub output: String,
+    /// It wrote more than that.
+    #[serde(default)]
+    pub truncated: bool,
 }

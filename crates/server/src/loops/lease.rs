@@ -11,7 +11,8 @@ use tracing::error;
 use super::driver::Ended;
 use super::{Context, stopped};
 
-pub const LEASE_SECONDS: i64 = 60;
+pub use parhelia_core::session::LEASE_SECONDS;
+
 const RENEW: Duration = Duration::from_secs(20);
 
 pub async fn run(context: Context, leads: bool, mut shutdown: watch::Receiver<bool>) -> Ended {

@@ -330,7 +330,7 @@ impl Service {
     }
 
     /// Sets the desired state; the reconciler ends it and writes the receipts.
-    pub(super) async fn desire_end(
+    pub(crate) async fn desire_end(
         &self,
         id: &ContainerId,
         reason: TerminationReason,

@@ -1,7 +1,7 @@
 //! The inbox: everything that waits for a person, and their answers. An answer is written once, while its wait is open;
 //! the session that asked takes it from there.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use futures::future::join_all;
 use parhelia_core::Timestamp;
@@ -36,18 +36,16 @@ impl Service {
         let waits = self.store.wait_counts().await?;
         let jobs = self.store.inbox_jobs(plus_seconds(now, -RECENT_SECONDS), LISTED).await?;
         let mut items = Vec::with_capacity(found.len());
-        let mut asked: HashMap<TaskId, usize> = HashMap::new();
+        let mut asked: HashSet<TaskId> = HashSet::new();
         for row in found {
-            asked.extend(row.wait.task_id.clone().map(|task| (task, items.len())));
+            asked.extend(row.wait.task_id.clone());
             items.push(item(row, now));
         }
         let mut waiting = Vec::new();
         for (job, session, task) in jobs {
-            match task.and_then(|task| asked.get(&task)).and_then(|at| items.get_mut(*at)) {
-                // Its session asks for it. An agent that sits there and waits is answered where it sits.
-                Some(item) if !job.status.is_over() => item.command = job_command(&job),
-                Some(_) => {}
-                None => waiting.push(waiting_job(job, session, now)),
+            // Its session asks for it.
+            if !task.is_some_and(|task| asked.contains(&task)) {
+                waiting.push(waiting_job(job, session, now));
             }
         }
         Ok(Inbox {

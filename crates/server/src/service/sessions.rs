@@ -218,7 +218,11 @@ impl Service {
         match session.status {
             // Nobody advances it: it has no owner that could.
             SessionStatus::Orphaned => {
-                self.take_over(&session, SessionStatus::Running, &caller.subject).await
+                match self.take_over(&session, SessionStatus::Running, &caller.subject).await {
+                    // Somebody else was quicker, and ends it.
+                    Err(ServiceError::Conflict { .. }) => self.session_row(&id).await,
+                    taken => taken,
+                }
             }
             SessionStatus::Completed | SessionStatus::Error => Err(ServiceError::Conflict {
                 message: format!("session {id} is over: {}", session.status),
@@ -318,8 +322,9 @@ impl Service {
                     let child = self.continuation(&below, None, parent, caller).await?;
                     let phase = PhaseRow { child_session_id: Some(child.session_id.clone()), ..running };
                     new.done.push(Done { phase, tasks, child: Some(Box::new(child)) });
-                } else if tasks.len() > 1 && tasks.iter().any(|task| task.state == TaskStatus::Completed) {
-                    // A level of which something is done goes on with the rest; anything else begins anew.
+                } else if cascade.works(place) && tasks.iter().any(|task| task.state == TaskStatus::Completed)
+                {
+                    // What is done of it stays done; anything else begins anew.
                     new.done.push(Done { phase: running, tasks, child: None });
                 }
             }
@@ -374,8 +379,7 @@ impl Service {
 
     /// Sessions whose owner is dead, and what becomes of each. It happens by itself; asking makes it happen now.
     pub async fn cleanup_sessions(&self, dry_run: bool) -> Result<CleanupSessionsReport, ServiceError> {
-        let now = self.clock.now();
-        let found = self.store.ownerless_sessions(&self.owner_id, now, ZOMBIES).await?;
+        let found = self.store.ownerless_sessions(&self.owner_id, ZOMBIES).await?;
         let mut zombies = Vec::new();
         for session in found {
             let to = heir(&session);

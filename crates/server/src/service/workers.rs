@@ -8,8 +8,8 @@ use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::ids::{SessionId, TaskId};
 use parhelia_core::job::api::ExecRequest;
 use parhelia_core::session::api::{ClaimTask, Claimed, ClaimedTask, TaskResult};
-use parhelia_core::session::plan::{AttemptEnd, Claim, LARGEST_OUTPUT_BYTES, Report, Step};
-use parhelia_core::session::{PhaseStatus, Session, TaskRow, tell};
+use parhelia_core::session::plan::{AttemptEnd, Claim, LARGEST_OUTPUT_BYTES, Report, Stdout, Step};
+use parhelia_core::session::{FailureReason, PhaseStatus, Session, TaskRow, tell};
 use parhelia_store::StoreError;
 use serde_json::json;
 
@@ -46,10 +46,10 @@ impl Service {
         let its = open.into_iter().find(|open| open.attempt.worker_id.as_deref() == Some(&request.worker_id));
         if let Some(open) = its {
             let task = TaskRow { attempt: open.attempt.attempt - 1, ..open.task };
-            let claim = state.claim(&cascade, &surroundings, &task, now).map_err(|error| {
-                ServiceError::invalid(error.to_string(), "correct the cascade, and resume the session")
-            })?;
-            return self.given(&cascade, task, claim);
+            let made = state.claim(&cascade, &surroundings, &task, now).map_err(|error| error.to_string());
+            if let Some(task) = self.given_or_failed(&cascade, &task, made).await? {
+                return Ok(Claimed { task: Some(task), finished: false });
+            }
         }
         let running = state.phases.values().filter(|row| row.status == PhaseStatus::Running);
         let names: Vec<String> = running.map(|row| row.name.clone()).collect();
@@ -63,13 +63,37 @@ impl Service {
                     Err(StoreError::Conflict { .. }) => continue,
                     Err(error) => return Err(error.into()),
                 }
-                return self.given(&cascade, task, claim);
+                if let Some(task) = self.given_or_failed(&cascade, &task, Ok(claim)).await? {
+                    return Ok(Claimed { task: Some(task), finished: false });
+                }
             }
         }
         Ok(Claimed { task: None, finished: false })
     }
 
-    fn given(&self, cascade: &Cascade, task: TaskRow, claim: Claim) -> Result<Claimed, ServiceError> {
+    /// What its worker runs. A claimed task of which that cannot be made has failed, and the next may be asked for.
+    async fn given_or_failed(
+        &self,
+        cascade: &Cascade,
+        task: &TaskRow,
+        claim: Result<Claim, String>,
+    ) -> Result<Option<ClaimedTask>, ServiceError> {
+        let message = match claim.map(|claim| self.given(cascade, task, claim)) {
+            Ok(Ok(given)) => return Ok(Some(given)),
+            Ok(Err(error @ ServiceError::Unavailable { .. })) => return Err(error),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error,
+        };
+        let reason = FailureReason::TaskFailed;
+        let message = format!("its command cannot be made: {message}");
+        let end = AttemptEnd::Failed { exit_code: None, reason, message };
+        match self.end_claimed(cascade, task, task.attempt + 1, end, "").await {
+            Ok(()) | Err(StoreError::Conflict { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn given(&self, cascade: &Cascade, task: &TaskRow, claim: Claim) -> Result<ClaimedTask, ServiceError> {
         let (made, _) = self.command_of(ExecRequest {
             provider: "process".to_owned(),
             image: None,
@@ -88,19 +112,39 @@ impl Service {
             keep: false,
         })?;
         let mut env = made.env;
-        env.extend(marks_of_next(&task));
+        env.extend(marks_of_next(task));
         env.insert("PARHELIA_TASK_ID".to_owned(), task.id.to_string());
-        let task = ClaimedTask {
+        Ok(ClaimedTask {
             task_id: task.id.to_string(),
             attempt: task.attempt + 1,
-            key: task.key,
+            key: task.key.clone(),
             command: made.command,
             env,
             workdir: made.workdir,
             verify: claim.verify,
             timeout_seconds: claim.run.timeout_seconds,
-        };
-        Ok(Claimed { task: Some(task), finished: false })
+        })
+    }
+
+    /// What became of an attempt that a worker had.
+    async fn end_claimed(
+        &self,
+        cascade: &Cascade,
+        task: &TaskRow,
+        attempt: i64,
+        end: AttemptEnd,
+        output: &str,
+    ) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        let done = matches!(end, AttemptEnd::Completed { .. });
+        let checkpoint = done.then(|| self.entropy.checkpoint_id(now));
+        let step = Step::EndAttempt { task: task.clone(), attempt, end: end.clone() };
+        let mut events: Vec<NewEvent> = tell::of_step(&step, &task.session_id, cascade).into_iter().collect();
+        for event in &mut events {
+            // The sessions loop hears of it, whoever wrote it.
+            event.source = Source::Container;
+        }
+        self.store.finish_task(task, attempt, end, output, checkpoint, events, now).await
     }
 
     /// What became of an attempt, by the worker that has it.
@@ -131,26 +175,18 @@ impl Service {
         if open.attempt.worker_id.as_deref() != Some(result.worker_id.as_str()) {
             return Err(late());
         }
+        let cut = result.truncated || result.output.len() > LARGEST_OUTPUT_BYTES;
         let output = tail_of(result.output);
         let report = Report {
             exit_code: result.exit_code,
             verify_exit_code: result.verify_exit_code,
             timed_out: result.timed_out,
-            output: output.clone(),
+            output: if cut { Stdout::TooLarge } else { Stdout::Text(output.clone()) },
         };
         let session = self.session_row(&row.session_id).await?;
         let Held { state, cascade, surroundings } = self.held(session).await?;
-        let now = self.clock.now();
-        let end = state.judge(&cascade, &surroundings, &open, &report, now);
-        let done = matches!(end, AttemptEnd::Completed { .. });
-        let checkpoint = done.then(|| self.entropy.checkpoint_id(now));
-        let step = Step::EndAttempt { task: open.task.clone(), attempt, end: end.clone() };
-        let mut events: Vec<NewEvent> = tell::of_step(&step, &row.session_id, &cascade).into_iter().collect();
-        for event in &mut events {
-            // The sessions loop hears of it, whoever wrote it.
-            event.source = Source::Container;
-        }
-        match self.store.finish_task(&open.task, attempt, end, &output, checkpoint, events, now).await {
+        let end = state.judge(&cascade, &surroundings, &open, report, self.clock.now());
+        match self.end_claimed(&cascade, &open.task, attempt, end, &output).await {
             Ok(()) => self.store.session_task(&id).await?.ok_or_else(unknown),
             Err(StoreError::Conflict { .. }) => Err(late()),
             Err(error) => Err(error.into()),

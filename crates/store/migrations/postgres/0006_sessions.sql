@@ -184,3 +184,4 @@ CREATE TABLE signal_targets (
     wait_id   TEXT COLLATE "C" NOT NULL REFERENCES waits(id),
     PRIMARY KEY (signal_id, wait_id)
 );
+CREATE INDEX idx_signal_targets_wait ON signal_targets(wait_id);

@@ -33,7 +33,7 @@ use crate::types::Fence;
 
 pub use reads::PatientRow;
 pub use session_reads::{InboxRow, SessionFilter, ShownSession, SignalFilter};
-pub use sessions::{ChildRow, Done, NewSession, SessionValues, SessionWrite};
+pub use sessions::{ChildRow, Done, NewSession, PhaseTasks, SessionValues, SessionWrite};
 
 /// One text of `now` for all the steps of a script.
 pub(crate) fn text_of(now: Timestamp) -> Arc<str> {

@@ -1,6 +1,8 @@
 //! Owners and leadership: who runs, who leads, and in which epoch. The epoch rises at every election, so
 //! that whoever led before is fenced from then on.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use parhelia_core::event::NewEvent;
 
@@ -112,6 +114,20 @@ impl Store {
     pub async fn owner_is_gone(&self, id: &str, now: Timestamp) -> Result<()> {
         let mut script = Script::new("owner_is_gone");
         script.step(&sql::OWNER_GONE, params![id, now]);
+        self.write(script).await.map(drop)
+    }
+
+    /// Until when each owner that has not ended is known to live.
+    pub async fn owner_leases(&self) -> Result<HashMap<String, Timestamp>> {
+        let leases = self.query(&sql::OWNER_LEASES, vec![], |c| Ok((c.text()?, c.time()?))).await?;
+        Ok(leases.into_iter().collect())
+    }
+
+    /// The caller has watched that lease for as long as it holds: its owner has not renewed it, and is fenced. Nothing
+    /// when it has meanwhile.
+    pub async fn expire_owner(&self, id: &str, lease_until: Timestamp, now: Timestamp) -> Result<()> {
+        let mut script = Script::new("expire_owner");
+        script.step(&sql::OWNER_EXPIRE, params![id, lease_until, now]);
         self.write(script).await.map(drop)
     }
 

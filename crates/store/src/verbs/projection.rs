@@ -1,9 +1,6 @@
 //! What somebody reads who shows sessions elsewhere, and the places that he keeps here: each is a number under a name,
 //! beside those of the other readers of the history.
 
-use std::collections::HashMap;
-
-use jiff::Timestamp;
 use parhelia_core::ids::SessionId;
 use parhelia_core::session::Session;
 
@@ -53,12 +50,6 @@ impl Store {
     /// Those that have an owner and are not over, a page of them after this owner and id.
     pub async fn sessions_beating(&self, after: (&str, &str), limit: i64) -> Result<Vec<Session>> {
         self.query(&sql::SESSIONS_BEATING_PAGE, params![after.0, after.1, limit], row_session::session).await
-    }
-
-    /// Until when each owner that has not ended is known to live.
-    pub async fn owner_leases(&self) -> Result<HashMap<String, Timestamp>> {
-        let leases = self.query(&sql::OWNER_LEASES, vec![], |c| Ok((c.text()?, c.time()?))).await?;
-        Ok(leases.into_iter().collect())
     }
 
     pub async fn session_count(&self) -> Result<i64> {

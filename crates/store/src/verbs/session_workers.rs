@@ -56,8 +56,12 @@ impl Store {
     ) -> Result<()> {
         let now = text_of(now);
         let mut script = Script::new("finish_task");
+        let done = checkpoint.clone();
         script.end_attempt(&task.session_id, task, attempt, end, checkpoint, &now)?;
         script.one(&sql::ATTEMPT_OUTPUT, params![&task.id, attempt, output]);
+        if let Some(id) = &done {
+            script.one(&sql::SESSION_CHECKPOINT, params![&task.session_id, id, &now]);
+        }
         script.events(events, &now);
         self.write(script).await.map(drop)
     }

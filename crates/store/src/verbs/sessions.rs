@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use parhelia_core::cascade::OnTimeout;
 use parhelia_core::event::NewEvent;
 use parhelia_core::ids::{CheckpointId, ContainerId, SessionId, SignalId, TaskId, WaitId};
-use parhelia_core::session::plan::{AttemptEnd, NewTask, NewWait, OpenTask, Patch};
+use parhelia_core::session::plan::{AttemptEnd, NewTask, NewWait, OpenTask, Patch, Resting};
 use parhelia_core::session::{
     AttemptStatus, FailureReason, Holder, LEASE_SECONDS, PhaseRow, PhaseStatus, Session, SessionStatus,
     SignalRow, TaskRow, TaskStatus, WaitRow, WaitStatus,
@@ -18,6 +18,7 @@ use serde_json::Value as Json;
 use super::containers::{insert_container, text_json};
 use super::{json, text_of};
 use crate::error::Result;
+use crate::row::Columns;
 use crate::script::{Script, params};
 use crate::types::{Fence, NewContainer};
 use crate::{Store, row_session, sql};
@@ -62,6 +63,17 @@ pub struct SessionValues {
     pub outputs: Option<Json>,
 }
 
+/// What must be so of the tasks of a phase that ends; who claims them may have been quicker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PhaseTasks {
+    /// It has none.
+    None,
+    /// None of them runs.
+    Ended,
+    /// Each of them is completed.
+    Completed,
+}
+
 /// A step of a plan with the ids that it needs.
 #[derive(Debug)]
 pub enum SessionWrite {
@@ -78,6 +90,7 @@ pub enum SessionWrite {
         outputs: Json,
         error: Option<String>,
         checkpoint: Option<CheckpointId>,
+        tasks: PhaseTasks,
     },
     StartAttempt {
         task: TaskRow,
@@ -143,6 +156,7 @@ pub struct ChildRow {
     pub status: SessionStatus,
     pub cancel_requested: bool,
     pub cancel_force: bool,
+    pub cancel_grace_seconds: Option<i64>,
     pub error: Option<String>,
     pub blocked_on: Option<String>,
     pub outputs: Option<Json>,
@@ -193,6 +207,13 @@ impl Store {
     ) -> Result<Vec<TaskRow>> {
         let given = params![id, phase, state, limit];
         self.query(&sql::SESSION_TASKS_IN, given, row_session::session_task).await
+    }
+
+    /// The tasks of a level that rest, and of which an answer may be there, first.
+    pub async fn resting_tasks(&self, id: &SessionId, phase: &str, limit: i64) -> Result<Vec<Resting>> {
+        let read =
+            |c: &mut Columns<'_>| Ok(Resting { task: row_session::session_task(c)?, container: c.id_opt()? });
+        self.query(&sql::SESSION_TASKS_RESTING, params![id, phase, limit], read).await
     }
 
     /// What runs of a session.
@@ -246,9 +267,9 @@ impl Store {
         Ok(found.unwrap_or(0))
     }
 
-    /// Those whose owner has ended, or let its lease run out.
-    pub async fn ownerless_sessions(&self, asker: &str, now: Timestamp, limit: i64) -> Result<Vec<Session>> {
-        self.query(&sql::SESSIONS_OWNERLESS, params![now, asker, limit], row_session::session).await
+    /// Those whose owner has ended.
+    pub async fn ownerless_sessions(&self, asker: &str, limit: i64) -> Result<Vec<Session>> {
+        self.query(&sql::SESSIONS_OWNERLESS, params![asker, limit], row_session::session).await
     }
 
     /// Records a session; its owner's loop makes it real.
@@ -327,8 +348,21 @@ impl Store {
                 &now_text,
             ],
         );
+        let mut ended = Vec::new();
         for write in writes {
+            if let SessionWrite::EndPhase { name, tasks, .. } = &write {
+                ended.push((name.clone(), *tasks));
+            }
             script.session_write(id, write, &now_text)?;
+        }
+        for (phase, tasks) in ended.into_iter().filter(|(_, tasks)| *tasks != PhaseTasks::None) {
+            script.one(&sql::PHASE_IS_QUIET, params![id, &phase]);
+            if tasks == PhaseTasks::Completed {
+                script.one(&sql::PHASE_IS_DONE, params![id, &phase]);
+            }
+        }
+        if patch.status.is_over() {
+            script.one(&sql::SESSION_IS_QUIET, params![id]);
         }
         script.events(events, &now_text);
         self.write(script).await.map(drop)
@@ -365,10 +399,6 @@ impl Store {
     ) -> Result<()> {
         let now_text = text_of(now);
         let mut script = Script::fenced("take_session", fence);
-        if let Some(former) = session.owner_id.as_ref().filter(|former| *former != new_owner) {
-            // Fences whatever it still has under way, should it wake up.
-            script.step(&sql::OWNER_EXPIRE, params![former, &now_text]);
-        }
         script.one(
             &sql::SESSION_TAKE,
             params![&session.session_id, new_owner, session.owner_epoch, session.status, to, &now_text],
@@ -499,7 +529,7 @@ impl Script {
                     );
                 }
             }
-            SessionWrite::EndPhase { position, name, status, outputs, error, checkpoint } => {
+            SessionWrite::EndPhase { position, name, status, outputs, error, checkpoint, tasks: _ } => {
                 self.one(
                     &sql::PHASE_END,
                     params![session, position as i64, &name, status, now, json(&outputs), error],

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{AttemptEnd, Effect, Patch, Planner, Seen, State, Step, patch_of};
 use crate::ids::WaitId;
 use crate::session::{PhaseStatus, SessionStatus, WaitStatus};
-use crate::state::Desired;
+use crate::state::TerminationReason;
 
 /// What is ended has so long to end by itself, where nobody says otherwise.
 pub const CANCEL_GRACE_SECONDS: i64 = 10;
@@ -26,6 +26,7 @@ impl Planner<'_> {
             self.withdraw(id);
         }
         let mut left = 0;
+        let mut ending: Vec<&Seen> = Vec::new();
         for open in &facts.open {
             let seen = [open.main.as_ref(), open.verify.as_ref()];
             let living: Vec<&Seen> = seen.into_iter().flatten().filter(|seen| !seen.is_gone()).collect();
@@ -40,32 +41,29 @@ impl Planner<'_> {
             left += 1;
             for seen in living {
                 self.waiting.push(format!("{} of task {} is being ended", seen.container, open.task.key));
-                if seen.desired == Desired::Running || force {
-                    self.effects.push(Effect::Stop {
-                        container: seen.container.clone(),
-                        grace_seconds: grace,
-                        reason: reason.clone(),
-                        by: by.clone(),
-                    });
-                }
+                ending.push(seen);
             }
         }
         for worker in facts.workers.iter().filter(|worker| !worker.is_gone()) {
             left += 1;
             self.waiting.push(format!("its worker {} is being ended", worker.container));
-            if worker.desired == Desired::Running || force {
-                self.effects.push(Effect::Stop {
-                    container: worker.container.clone(),
-                    grace_seconds: grace,
-                    reason: reason.clone(),
-                    by: by.clone(),
-                });
-            }
+            ending.push(worker);
+        }
+        // Asked until it is seen; a later wish may only be more urgent.
+        for seen in ending.into_iter().filter(|seen| seen.ends_sooner(grace)) {
+            self.effects.push(Effect::Stop {
+                container: seen.container.clone(),
+                grace_seconds: grace,
+                why: TerminationReason::Manual,
+                reason: reason.clone(),
+                by: by.clone(),
+            });
         }
         for (id, child) in facts.children.iter().filter(|(_, child)| !child.status.is_over()) {
             left += 1;
             self.waiting.push(format!("{id} is being cancelled"));
-            if !child.cancel_requested || (force && !child.cancel_force) {
+            let sooner = child.cancel_grace_seconds.is_some_and(|given| given > grace);
+            if !child.cancel_requested || sooner || (force && !child.cancel_force) {
                 self.steps.push(Step::CancelChild { child: id.clone() });
             }
         }

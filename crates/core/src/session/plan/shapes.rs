@@ -49,9 +49,16 @@ pub struct Level {
     /// The first that failed for good.
     pub failed: Option<TaskRow>,
     /// Those that rest until a person has answered their agent.
-    pub resting: Vec<TaskRow>,
+    pub resting: Vec<Resting>,
     /// What the completed ones gave, by key; only once nothing else is left.
     pub outputs: Option<BTreeMap<String, Value>>,
+}
+
+/// A task whose agent has asked and ended, and what it ran in.
+#[derive(Debug, Clone)]
+pub struct Resting {
+    pub task: TaskRow,
+    pub container: Option<ContainerId>,
 }
 
 /// A task that runs, and what is recorded of what it runs in.
@@ -71,9 +78,11 @@ pub struct Seen {
     pub started_at: Option<Timestamp>,
     pub reason: Option<TerminationReason>,
     pub exit_code: Option<i64>,
+    /// What it was given to end by itself, once its end is wanted.
+    pub stop_grace_seconds: Option<i64>,
     /// Its agent needs a person, and why.
     pub waiting: Option<String>,
-    /// Its agent has a session that it can go on with.
+    /// It is an agent, which goes on with an answer: in its own session, where its engine knows how.
     pub resumable: bool,
     /// In words, where its end was not an ordinary one.
     pub detail: Option<String>,
@@ -83,6 +92,11 @@ impl Seen {
     pub fn is_gone(&self) -> bool {
         matches!(self.state, ContainerState::Terminated | ContainerState::Stopped)
     }
+
+    /// Whether it would end sooner if it was asked to, with that grace.
+    pub fn ends_sooner(&self, grace_seconds: i64) -> bool {
+        self.desired == Desired::Running || self.stop_grace_seconds.is_some_and(|given| given > grace_seconds)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +104,7 @@ pub struct Child {
     pub status: SessionStatus,
     pub cancel_requested: bool,
     pub cancel_force: bool,
+    pub cancel_grace_seconds: Option<i64>,
     pub error: Option<String>,
     pub blocked_on: Option<String>,
 }
@@ -137,9 +152,8 @@ pub enum Step {
     },
     StartVerify {
         position: usize,
-        task: TaskId,
+        task: TaskRow,
         attempt: i64,
-        key: String,
         run: Run,
     },
     EndAttempt {
@@ -237,7 +251,7 @@ pub enum AttemptEnd {
 /// Asked of the world once the steps are durable; asked again until it is seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    Stop { container: ContainerId, grace_seconds: i64, reason: String, by: String },
+    Stop { container: ContainerId, grace_seconds: i64, why: TerminationReason, reason: String, by: String },
 }
 
 /// The owner's columns of a session, whole.

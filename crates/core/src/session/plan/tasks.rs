@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    AttemptEnd, CANCEL_GRACE_SECONDS, Effect, Facts, Level, NewWait, OpenTask, Planner, Run, Seen, State,
-    Stdout, Step, Surroundings, is_failing,
+    AttemptEnd, CANCEL_GRACE_SECONDS, Effect, Facts, Level, NewWait, OpenTask, Planner, Resting, Run, Seen,
+    State, Stdout, Step, Surroundings, is_failing,
 };
 use crate::cascade::template::{self, TemplateError};
 use crate::cascade::{Agent, Care, Cascade, Command, Lifetime, OnTimeout, Phase, TaskWork, Work};
@@ -71,10 +71,11 @@ impl Planner<'_> {
         let open: Vec<&OpenTask> = facts.open.iter().filter(|open| open.task.phase == phase.name).collect();
         let (mut alive, mut failed) =
             (0, level.failed.as_ref().map(|task| failure_of(&task.key, task.error.as_deref())));
-        let mut unsettled = false;
+        let (mut unsettled, mut asking) = (false, false);
         for task in &open {
             match self.look_at(state, place, phase, task) {
                 Look::Alive => alive += 1,
+                Look::Asks => asking = true,
                 Look::Unsettled => unsettled = true,
                 Look::Failed(message) => failed = failed.or(Some(failure_of(&task.task.key, Some(&message)))),
                 Look::Over => {}
@@ -120,7 +121,7 @@ impl Planner<'_> {
         if alive > 0 {
             self.waiting.push(format!("phase {}: {alive} of its tasks run", phase.name));
         }
-        if alive > 0 || unsettled || (left > 0 && !failing) {
+        if alive > 0 || asking || unsettled || (left > 0 && !failing) {
             // What comes again is not a wait for somebody outside.
             self.alive += usize::from(alive == 0 && (left > 0 || unsettled));
             return;
@@ -177,11 +178,15 @@ impl Planner<'_> {
             let message = "the worker that had it is gone".to_owned();
             return self.failed(state, open, care, None, FailureReason::WorkerCrash, message);
         }
-        match outcome(main) {
-            Outcome::Alive => {
-                self.watch(phase, open, main, care);
-                Look::Alive
+        let seen = match outcome(main) {
+            // It was ended for the answer that is there, and goes on with it.
+            Outcome::Failed(code, _, message) if self.is_answered(&open.task.id, &main.container) => {
+                Outcome::NeedsPerson(code, message)
             }
+            seen => seen,
+        };
+        match seen {
+            Outcome::Alive => self.watch(state, phase, open, main, care),
             Outcome::NeedsPerson(exit_code, message) => {
                 self.end_attempt(open, AttemptEnd::Waiting { exit_code, message: message.clone() });
                 if self.wait_of(&open.task.id).is_none() && !self.is_answered(&open.task.id, &main.container)
@@ -195,7 +200,10 @@ impl Planner<'_> {
                 if let Some(verify) = &care.verify {
                     match open.verify.as_ref().map(outcome) {
                         None => return self.verify(state, place, open, verify, care),
-                        Some(Outcome::Alive) => return Look::Alive,
+                        Some(Outcome::Alive) => {
+                            self.limit(open, open.verify.as_ref(), care);
+                            return Look::Alive;
+                        }
                         Some(Outcome::Done(_)) => {}
                         Some(Outcome::NeedsPerson(code, message) | Outcome::Failed(code, _, message)) => {
                             let reason = FailureReason::VerificationFailed;
@@ -305,9 +313,8 @@ impl Planner<'_> {
             Ok(run) => {
                 self.steps.push(Step::StartVerify {
                     position: place,
-                    task: open.task.id.clone(),
+                    task: open.task.clone(),
                     attempt: open.attempt.attempt,
-                    key: open.task.key.clone(),
                     run,
                 });
                 Look::Alive
@@ -319,38 +326,57 @@ impl Planner<'_> {
         }
     }
 
-    /// A task that lives: its timeout, and whether its agent asks for somebody.
-    pub(super) fn watch(&mut self, phase: &Phase, open: &OpenTask, main: &Seen, care: &Care) {
-        if let Some(seconds) = care.timeout_seconds {
-            let began = main.started_at.unwrap_or(open.attempt.started_at);
-            let allowed = i64::try_from(seconds).unwrap_or(i64::MAX / 4);
-            let due = plus_seconds(began, allowed.saturating_add(TIMEOUT_SLACK_SECONDS));
-            if due <= self.now {
-                if main.desired == Desired::Running {
-                    self.effects.push(Effect::Stop {
-                        container: main.container.clone(),
-                        grace_seconds: CANCEL_GRACE_SECONDS,
-                        reason: format!("its timeout of {seconds}s is over"),
-                        by: "its session".to_owned(),
-                    });
-                }
-            } else {
-                self.wake(due);
-            }
+    /// A task that lives: its timeout, and whether its agent asks for somebody. One that sits there and asks is ended
+    /// when its answer has come: it goes on with that as one does that had ended.
+    fn watch(&mut self, state: &State, phase: &Phase, open: &OpenTask, main: &Seen, care: &Care) -> Look {
+        use TerminationReason::Manual;
+        self.limit(open, Some(main), care);
+        if self.is_answered(&open.task.id, &main.container) {
+            self.stop(main, Manual, "its agent goes on with the answer".to_owned());
+            return Look::Alive;
         }
-        match (&main.waiting, self.wait_of(&open.task.id)) {
-            (Some(reason), None) if !self.is_answered(&open.task.id, &main.container) => {
-                let place = open.attempt.phase == phase.name;
-                if place && let Some(position) = self.cascade.phases.iter().position(|p| p.name == phase.name)
-                {
+        match &main.waiting {
+            Some(_) if is_failing(state) => {
+                self.stop(main, Manual, "its session fails, and nobody is asked any more".to_owned());
+                Look::Alive
+            }
+            Some(reason) => {
+                let position = self.cascade.phases.iter().position(|p| p.name == phase.name);
+                if let Some(position) = position.filter(|_| self.wait_of(&open.task.id).is_none()) {
                     self.open_wait(position, Some(open.task.id.clone()), question_of_agent(reason));
                 }
+                self.waiting.push(format!("task {}: {reason}", open.task.key));
+                Look::Asks
             }
-            (None, Some(wait)) if wait.status == WaitStatus::Open => {
-                let id = wait.id.clone();
-                self.withdraw(id);
+            None => {
+                self.withdraw_of(&open.task.id);
+                Look::Alive
             }
-            _ => {}
+        }
+    }
+
+    /// Ends what takes longer than its timeout; a supervisor of ours does so itself, a little earlier.
+    fn limit(&mut self, open: &OpenTask, seen: Option<&Seen>, care: &Care) {
+        let (Some(seconds), Some(seen)) = (care.timeout_seconds, seen) else { return };
+        let began = seen.started_at.unwrap_or(open.attempt.started_at);
+        let allowed = i64::try_from(seconds).unwrap_or(i64::MAX / 4);
+        let due = plus_seconds(began, allowed.saturating_add(TIMEOUT_SLACK_SECONDS));
+        if due <= self.now {
+            self.stop(seen, TerminationReason::Timeout, format!("its timeout of {seconds}s is over"));
+        } else {
+            self.wake(due);
+        }
+    }
+
+    pub(super) fn stop(&mut self, seen: &Seen, why: TerminationReason, reason: String) {
+        if seen.desired == Desired::Running {
+            self.effects.push(Effect::Stop {
+                container: seen.container.clone(),
+                grace_seconds: CANCEL_GRACE_SECONDS,
+                why,
+                reason,
+                by: "its session".to_owned(),
+            });
         }
     }
 
@@ -398,14 +424,12 @@ impl Planner<'_> {
             self.steps.push(Step::StartWorker);
         }
         if living == 0 && allowed == 0 {
-            let works =
-                |work: Option<&Work>| matches!(work, Some(Work::Run(_) | Work::Agent(_) | Work::Tasks(_)));
             let waiting: Vec<usize> = state
                 .phases
                 .iter()
                 .filter(|(_, row)| row.status == PhaseStatus::Running)
                 .map(|(place, _)| *place)
-                .filter(|place| works(self.cascade.phases.get(*place).map(|phase| &phase.work)))
+                .filter(|place| self.cascade.works(*place))
                 .collect();
             for place in waiting {
                 let message = format!(
@@ -419,13 +443,24 @@ impl Planner<'_> {
     /// Agents that rest and have their answer now go on with it. Gives how many.
     pub(super) fn answered(&mut self, state: &State, place: usize, phase: &Phase, level: &Level) -> usize {
         let facts = self.facts;
+        let most = self.cascade.workers.count.max(1) as usize;
         let mut started = 0;
-        for task in &level.resting {
-            let newest = facts.waits.iter().rfind(|w| w.task_id.as_ref() == Some(&task.id));
-            let Some(wait) = newest else { continue };
+        for Resting { task, container } in &level.resting {
+            // What is open decides; else the answer to what it asked last, whatever the dates say.
+            let mut its = facts.waits.iter().filter(|wait| wait.task_id.as_ref() == Some(&task.id));
+            let last = |wait: &&WaitRow| {
+                wait.status != WaitStatus::Withdrawn
+                    && wait.question.get("container").and_then(Value::as_str)
+                        == container.as_ref().map(ContainerId::as_str)
+            };
+            let open = its.clone().find(|wait| wait.status == WaitStatus::Open);
+            let Some(wait) = open.or_else(|| its.find(last)) else { continue };
             match wait.status {
                 WaitStatus::Open => {
                     self.waiting.push(format!("task {}: {}", task.key, wait.description));
+                }
+                WaitStatus::Answered | WaitStatus::TimedOut if facts.open.len() + self.started >= most => {
+                    self.waiting.push(format!("task {}: others have its place", task.key));
                 }
                 WaitStatus::Answered | WaitStatus::TimedOut => {
                     let answer = match &wait.answer {
@@ -531,11 +566,11 @@ impl State {
         cascade: &Cascade,
         surroundings: &Surroundings,
         open: &OpenTask,
-        report: &Report,
+        report: Report,
         now: Timestamp,
     ) -> AttemptEnd {
-        let text = Stdout::Text(report.output.clone());
-        let facts = Facts { stdout: BTreeMap::from([(open.task.id.clone(), text)]), ..Facts::default() };
+        let stdout = BTreeMap::from([(open.task.id.clone(), report.output)]);
+        let facts = Facts { stdout, ..Facts::default() };
         let mut planner = Planner::new(cascade, surroundings, &facts, now);
         let found = cascade.phases.iter().find(|phase| phase.name == open.task.phase);
         let Some((_, care, outputs)) = found.and_then(|phase| work_of(phase, &open.task.key)) else {
@@ -575,16 +610,18 @@ impl State {
 }
 
 /// What a worker says of a task that it ran.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     pub exit_code: Option<i64>,
     pub verify_exit_code: Option<i64>,
     pub timed_out: bool,
-    pub output: String,
+    pub output: Stdout,
 }
 
 pub(super) enum Look {
     Alive,
+    /// It lives, and does nothing until somebody has answered it.
+    Asks,
     /// Its attempt is over, and it is not.
     Unsettled,
     Failed(String),

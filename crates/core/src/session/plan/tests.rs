@@ -33,6 +33,8 @@ struct World {
     started: Vec<(String, String, i64)>,
     stops: Vec<ContainerId>,
     workers: Vec<Seen>,
+    /// What the last attempt of each task ran in.
+    ran_in: BTreeMap<TaskId, ContainerId>,
 }
 
 impl World {
@@ -90,6 +92,7 @@ impl World {
             started: Vec::new(),
             stops: Vec::new(),
             workers: Vec::new(),
+            ran_in: BTreeMap::new(),
         }
     }
 
@@ -115,8 +118,11 @@ impl World {
                 self.tasks.values().filter(move |t| t.phase == row.name && t.state == state)
             };
             let is_due = |task: &&TaskRow| task.retry_at.is_none_or(|at| at <= self.now);
-            let resting: Vec<_> =
-                of(TaskStatus::Running).filter(|t| !self.open.contains_key(&t.id)).cloned().collect();
+            let rests = |task: &&TaskRow| !self.open.contains_key(&task.id);
+            let resting = of(TaskStatus::Running)
+                .filter(rests)
+                .map(|task| Resting { task: task.clone(), container: self.ran_in.get(&task.id).cloned() })
+                .collect();
             let level = Level {
                 ready: of(TaskStatus::Pending).filter(is_due).cloned().collect(),
                 retry_at: of(TaskStatus::Pending)
@@ -188,6 +194,7 @@ impl World {
                 row.state = TaskStatus::Running;
                 row.retry_at = None;
                 self.started.push((row.phase.clone(), row.key.clone(), row.attempt));
+                self.ran_in.insert(task.id.clone(), container.clone());
                 let attempt = AttemptRow {
                     task_id: task.id.clone(),
                     attempt: row.attempt,
@@ -208,7 +215,7 @@ impl World {
             }
             Step::StartVerify { task, .. } => {
                 let container = ContainerId::mint(1, self.id());
-                self.open.get_mut(&task).unwrap().verify = Some(seen(container));
+                self.open.get_mut(&task.id).unwrap().verify = Some(seen(container));
             }
             Step::EndAttempt { task, end, .. } => {
                 self.open.remove(&task.id);
@@ -341,6 +348,7 @@ fn seen(container: ContainerId) -> Seen {
         started_at: None,
         reason: None,
         exit_code: None,
+        stop_grace_seconds: None,
         waiting: None,
         resumable: false,
         detail: None,
@@ -590,7 +598,7 @@ fn an_agent_that_needs_a_person_rests_and_goes_on_with_the_answer() {
 }
 
 #[test]
-fn an_answer_that_comes_before_the_agent_has_ended_is_kept_for_its_next_attempt() {
+fn an_agent_that_asks_and_stays_is_ended_with_its_answer_and_goes_on_with_it() {
     let mut world = World::new(
         &json!({ "cascade_id": "h", "phases": [{ "name": "a", "agent": { "engine": "claude-code", "prompt": "do it" } }] }),
     );
@@ -599,17 +607,45 @@ fn an_answer_that_comes_before_the_agent_has_ended_is_kept_for_its_next_attempt(
     (main.state, main.waiting, main.resumable) =
         (ContainerState::Running, Some("which branch?".to_owned()), true);
     world.settle();
-    assert_eq!(world.waits.len(), 1);
+    assert_eq!(
+        (world.waits.len(), world.status()),
+        (1, SessionStatus::Blocked),
+        "nothing of it goes on by itself"
+    );
     world.answer(json!("main"));
     world.settle();
-    assert_eq!((world.waits.len(), world.started.len()), (1, 1), "it is asked once, and it lives");
+    assert_eq!(
+        (world.waits.len(), world.started.len(), world.asked_to_stop()),
+        (1, 1, 1),
+        "it is asked once"
+    );
     let main = world.open.values_mut().next().unwrap().main.as_mut().unwrap();
-    (main.state, main.exit_code, main.reason) =
-        (ContainerState::Terminated, Some(3), Some(TerminationReason::Failed));
+    (main.waiting, main.desired) = (None, Desired::Terminated);
+    world.end("a", TerminationReason::Manual, None);
     world.settle();
     assert_eq!((world.waits.len(), world.started.len()), (1, 2), "with the answer that was there");
     world.done("a");
     assert_eq!(world.status(), SessionStatus::Completed);
+}
+
+#[test]
+fn an_agent_that_asks_in_a_session_that_fails_is_ended_unanswered() {
+    let mut world = World::new(&json!({ "cascade_id": "h", "phases": [
+        { "name": "a", "agent": { "engine": "claude-code", "prompt": "do it" } },
+        { "name": "b", "needs": [], "run": ["true"] },
+    ]}));
+    world.settle();
+    let open = world.open.values_mut().find(|open| open.task.key == "a").unwrap();
+    let main = open.main.as_mut().unwrap();
+    (main.state, main.waiting, main.resumable) = (ContainerState::Running, Some("which?".to_owned()), true);
+    world.settle();
+    world.end("b", TerminationReason::Failed, Some(1));
+    world.settle();
+    assert_eq!((world.status(), world.asked_to_stop()), (SessionStatus::Running, 1));
+    world.end("a", TerminationReason::Manual, None);
+    world.settle();
+    assert_eq!(world.status(), SessionStatus::Error);
+    assert!(world.waits.iter().all(|wait| wait.status == WaitStatus::Withdrawn), "{:?}", world.waits);
 }
 
 #[test]
@@ -657,11 +693,7 @@ fn a_sensor_that_is_too_late_has_its_last_check_ended_first() {
         (1, 1),
         "its check lives: the phase is not over"
     );
-    assert!(
-        plan.waiting.iter().any(|line| line.contains("its last check is being ended")),
-        "{:?}",
-        plan.waiting
-    );
+    assert!(plan.waiting.iter().any(|line| line.contains("its sensor is being ended")), "{:?}", plan.waiting);
     world.end("look", TerminationReason::Manual, None);
     world.settle();
     assert_eq!(world.state.phases[&0].outputs, json!({ "answer": null, "timed_out": true }));
@@ -721,4 +753,74 @@ fn an_answer_starts_nothing_in_a_session_that_fails() {
     assert_eq!((world.status(), world.started.len()), (SessionStatus::Running, 3), "c still runs");
     world.done("c");
     assert_eq!((world.status(), world.started.len()), (SessionStatus::Error, 3));
+}
+
+#[test]
+fn answered_agents_go_on_as_many_at_once_as_there_may_be() {
+    let ask =
+        |n: usize| json!({ "id": format!("t{n}"), "agent": { "engine": "claude-code", "prompt": "do it" } });
+    let tasks: Vec<Value> = (0..3).map(ask).collect();
+    let mut world = World::new(
+        &json!({ "cascade_id": "h", "workers": { "count": 1 }, "phases": [{ "name": "l", "tasks": tasks }] }),
+    );
+    world.settle();
+    for n in 0..3 {
+        let open = world.open.values_mut().next().unwrap();
+        assert_eq!(open.task.key, format!("t{n}"));
+        let main = open.main.as_mut().unwrap();
+        (main.waiting, main.resumable) = (Some("which?".to_owned()), true);
+        world.end(&format!("t{n}"), TerminationReason::Failed, Some(3));
+        world.settle();
+    }
+    assert_eq!((world.status(), world.waits.len()), (SessionStatus::Blocked, 3));
+    for _ in 0..3 {
+        world.answer(json!("main"));
+    }
+    for left in [2, 1, 0] {
+        world.settle();
+        assert_eq!(world.open.len(), 1, "one at once");
+        let key = world.open.values().next().unwrap().task.key.clone();
+        world.done(&key);
+        let resting = world.tasks.values().filter(|task| task.state == TaskStatus::Running).count();
+        assert_eq!(resting, left);
+    }
+    assert_eq!(world.status(), SessionStatus::Completed);
+}
+
+#[test]
+fn a_more_urgent_cancel_is_passed_on() {
+    let mut world = World::new(&json!({ "cascade_id": "c", "phases": [run("a")] }));
+    world.settle();
+    world.state.session.cancel_requested = true;
+    world.state.session.cancel_grace_seconds = Some(600);
+    world.settle();
+    let main = world.open.values_mut().next().unwrap().main.as_mut().unwrap();
+    (main.desired, main.stop_grace_seconds) = (Desired::Terminated, Some(600));
+    assert!(world.settle().effects.is_empty(), "it was asked");
+    world.state.session.cancel_grace_seconds = Some(1);
+    let Effect::Stop { grace_seconds, .. } = world.settle().effects.remove(0);
+    assert_eq!(grace_seconds, 1);
+}
+
+#[test]
+fn what_takes_too_long_is_ended_as_such_and_so_is_its_verification() {
+    let mut world = World::new(&json!({ "cascade_id": "v", "phases": [
+        { "name": "a", "run": ["true"], "verify": ["check"], "timeout": 10 },
+    ]}));
+    world.settle();
+    world.now = at(9);
+    world.done("a");
+    world.now = at(60);
+    let Effect::Stop { why, .. } = world.settle().effects.remove(0);
+    assert_eq!(why, TerminationReason::Timeout);
+}
+
+#[test]
+fn a_sensor_whose_command_cannot_be_started_fails() {
+    let mut world = sensing("fail");
+    let task = world.tasks.values_mut().next().unwrap();
+    (task.state, task.error) = (TaskStatus::Failed, Some("no such thing".to_owned()));
+    world.open.clear();
+    world.settle();
+    assert_eq!(world.state.session.error_message.as_deref(), Some("its sensor: no such thing"));
 }

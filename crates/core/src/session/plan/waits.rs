@@ -4,12 +4,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::tasks::{Outcome, outcome};
-use super::{AttemptEnd, Blocked, CANCEL_GRACE_SECONDS, Effect, NewWait, Planner, State, Step, is_failing};
+use super::{AttemptEnd, Blocked, NewWait, Planner, State, Step, is_failing};
 use crate::cascade::template::{self, TemplateError};
 use crate::cascade::{Await, Awaited, OnTimeout, Phase, Sensor};
 use crate::ids::TaskId;
 use crate::session::{BlockedType, PhaseStatus, WaitRow, WaitStatus};
-use crate::state::Desired;
+use crate::state::TerminationReason;
 use crate::time::plus_seconds;
 
 impl Planner<'_> {
@@ -223,7 +223,7 @@ impl Planner<'_> {
     }
 
     /// Whether nothing else is to be decided now: a sensor has seen what it looks for and the phase is over, or it is looked for
-    /// `no_longer` and its last check is still to end.
+    /// `no_longer` and what looks for it is still to end.
     fn sensed(
         &mut self,
         state: &mut State,
@@ -265,15 +265,12 @@ impl Planner<'_> {
                     match outcome(main) {
                         Outcome::Alive if no_longer => {
                             self.alive += 1;
-                            self.waiting.push(format!("phase {}: its last check is being ended", phase.name));
-                            if main.desired == Desired::Running {
-                                self.effects.push(Effect::Stop {
-                                    container: main.container.clone(),
-                                    grace_seconds: CANCEL_GRACE_SECONDS,
-                                    reason: "nobody waits for what it looks for any more".to_owned(),
-                                    by: "its session".to_owned(),
-                                });
-                            }
+                            self.waiting.push(format!("phase {}: its sensor is being ended", phase.name));
+                            self.stop(
+                                main,
+                                TerminationReason::Manual,
+                                "nobody waits for what it looks for any more".to_owned(),
+                            );
                             return true;
                         }
                         Outcome::Alive => {}
@@ -299,10 +296,16 @@ impl Planner<'_> {
                 if no_longer {
                     return false;
                 }
+                if let Some(task) = &level.failed {
+                    self.withdraw(wait.id.clone());
+                    let why = task.error.as_deref().unwrap_or("it failed");
+                    self.fail(state, place, format!("its sensor: {why}"));
+                    return true;
+                }
                 if let Some(task) = level.ready.first() {
-                    let made = self
-                        .command_of(state, run)
-                        .and_then(|command| self.with_care(state, &phase.care, command, None));
+                    let made = self.command_of(state, run).and_then(|command| {
+                        self.with_care(state, &phase.care, until_it_succeeds(command, *every_seconds), None)
+                    });
                     match made {
                         Ok(mut run) => {
                             run.timeout_seconds = None;
@@ -322,4 +325,11 @@ impl Planner<'_> {
             _ => false,
         }
     }
+}
+
+/// One command for the whole wait, however often it looks.
+fn until_it_succeeds(command: Vec<String>, every_seconds: u64) -> Vec<String> {
+    let line = format!("until \"$@\"; do sleep {}; done", every_seconds.max(1));
+    let shell = ["sh".to_owned(), "-c".to_owned(), line, "sensor".to_owned()];
+    shell.into_iter().chain(command).collect()
 }

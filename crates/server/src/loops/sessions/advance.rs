@@ -4,20 +4,20 @@
 use std::collections::BTreeMap;
 
 use parhelia_core::Timestamp;
-use parhelia_core::api::StopRequest;
 use parhelia_core::cascade::Cascade;
 use parhelia_core::event::{EventType, NewEvent, Source};
-use parhelia_core::ids::{ContainerId, SessionId, TaskId};
+use parhelia_core::ids::{ContainerId, SessionId};
 use parhelia_core::job::api::ExecRequest;
 use parhelia_core::session::plan::{
     AttemptEnd, CANCEL_GRACE_SECONDS, Child, Effect, Facts, LARGEST_OUTPUT_BYTES, Level, Plan, Run, State,
     Stdout, Step, Surroundings,
 };
 use parhelia_core::session::{
-    BlockedType, Holder, PhaseStatus, Session, SessionStatus, TaskRow, TaskStatus, WaitStatus, tell,
+    BlockedType, FailureReason, Holder, PhaseStatus, Session, SessionStatus, TaskRow, TaskStatus, WaitStatus,
+    tell,
 };
 use parhelia_core::time::plus_seconds;
-use parhelia_store::{Fence, NewSession, SessionWrite, StoreError};
+use parhelia_store::{Fence, NewSession, PhaseTasks, SessionWrite, StoreError};
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
@@ -166,6 +166,7 @@ async fn gather(service: &Service, state: &State, cascade: &Cascade) -> Result<F
                     status: child.status,
                     cancel_requested: child.cancel_requested,
                     cancel_force: child.cancel_force,
+                    cancel_grace_seconds: child.cancel_grace_seconds,
                     error: child.error,
                     blocked_on: child.blocked_on,
                 },
@@ -190,11 +191,7 @@ async fn gather(service: &Service, state: &State, cascade: &Cascade) -> Result<F
             level.retry_at = store.next_retry(id, &row.name).await?.filter(|at| *at > now);
         }
         if !is_wait(place) {
-            let running = store.tasks_in(id, &row.name, TaskStatus::Running, most.saturating_mul(4)).await?;
-            level.resting = running
-                .into_iter()
-                .filter(|task| facts.open.iter().all(|open| open.task.id != task.id))
-                .collect();
+            level.resting = store.resting_tasks(id, &row.name, most.saturating_mul(4)).await?;
             let nothing_left =
                 open == 0 && level.ready.is_empty() && level.retry_at.is_none() && level.resting.is_empty();
             if nothing_left && level.failed.is_none() {
@@ -224,15 +221,13 @@ async fn write(
             Ok(()) => {}
             Err(error @ ServiceError::Unavailable { .. }) => return Err(away(&error)),
             // What it asks for cannot be had: that is its failure, not ours.
-            Err(error) => match step {
-                Step::StartAttempt { task, .. } => {
-                    let failed = Step::FailTask { task: task.clone(), message: error.to_string() };
-                    made.events.extend(tell::of_step(&failed, id, cascade));
-                    made.writes
-                        .push(SessionWrite::FailTask { task: task.clone(), message: error.to_string() });
+            Err(error) => {
+                for step in instead(step, &error, state, cascade).ok_or_else(|| away(&error))? {
+                    made.events.extend(tell::of_step(&step, id, cascade));
+                    let made = made.step(service, before, state, cascade, surroundings, &step, now);
+                    made.await.map_err(|error| away(&error))?;
                 }
-                _ => return Err(away(&error)),
-            },
+            }
         }
     }
     made.events.extend(tell::of_patch(before, &plan.patch));
@@ -246,6 +241,46 @@ async fn write(
         service.poke(&provider);
     }
     Ok(())
+}
+
+/// What becomes of a step that can never be made; `None` when it is none of those.
+fn instead(step: &Step, error: &ServiceError, state: &State, cascade: &Cascade) -> Option<Vec<Step>> {
+    let message = error.to_string();
+    Some(match step {
+        Step::StartAttempt { task, .. } => vec![Step::FailTask { task: task.clone(), message }],
+        Step::StartVerify { task, attempt, .. } => {
+            let message = format!("its verification cannot be started: {message}");
+            let reason = FailureReason::VerificationFailed;
+            let end = AttemptEnd::Failed { exit_code: None, reason, message };
+            vec![Step::EndAttempt { task: task.clone(), attempt: *attempt, end }]
+        }
+        Step::StartWorker => {
+            let running = state.phases.iter().filter(|(_, row)| row.status == PhaseStatus::Running);
+            let working = running.filter(|(place, _)| cascade.works(**place));
+            let error = format!("its workers cannot be started: {message}");
+            let failed = |position: usize| Step::EndPhase {
+                position,
+                status: PhaseStatus::Failed,
+                outputs: json!({}),
+                error: Some(error.clone()),
+            };
+            working.map(|(place, _)| failed(*place)).collect()
+        }
+        _ => return None,
+    })
+}
+
+/// What must be so of the tasks of a phase that ends, when it is written.
+fn tasks_of(cascade: &Cascade, position: usize, status: PhaseStatus) -> PhaseTasks {
+    use parhelia_core::cascade::{Await, Awaited, Sensor, Work};
+    match cascade.phases.get(position).map(|phase| &phase.work) {
+        _ if cascade.works(position) && status == PhaseStatus::Completed => PhaseTasks::Completed,
+        _ if cascade.works(position) && status != PhaseStatus::Skipped => PhaseTasks::Ended,
+        Some(Work::Await(Await { awaited: Awaited::Sensor(Sensor::Command { .. }), .. })) => {
+            PhaseTasks::Ended
+        }
+        _ => PhaseTasks::None,
+    }
 }
 
 /// It is tried again.
@@ -288,6 +323,7 @@ impl Made {
                 outputs: outputs.clone(),
                 error: error.clone(),
                 checkpoint: status.is_passed().then(|| entropy.checkpoint_id(now)),
+                tasks: tasks_of(cascade, *position, *status),
             },
             Step::StartAttempt { task, run, .. } => {
                 let Intent { container, mut events } =
@@ -306,13 +342,13 @@ impl Made {
                     events,
                 }
             }
-            Step::StartVerify { task, attempt, key, run, position } => {
-                let about = verifying(session, &name(*position), task, key);
+            Step::StartVerify { task, attempt, run, .. } => {
+                let about = verifying(task);
                 let Intent { container, events } =
                     intent(service, session, cascade, surroundings, &about, run).await?;
                 self.providers.push(container.provider.clone());
                 let container = Box::new(container);
-                SessionWrite::StartVerify { task: task.clone(), attempt: *attempt, container, events }
+                SessionWrite::StartVerify { task: task.id.clone(), attempt: *attempt, container, events }
             }
             Step::EndAttempt { task, attempt, end } => SessionWrite::EndAttempt {
                 task: task.clone(),
@@ -385,9 +421,9 @@ fn task_started(session: &Session, task: &TaskRow, container: &ContainerId) -> N
 }
 
 /// What a verification is called; it belongs to the task that it verifies.
-fn verifying(session: &Session, phase: &str, task: &TaskId, key: &str) -> TaskRow {
-    let key = format!("{key} (verify)");
-    TaskRow::pending(task.clone(), session.session_id.clone(), phase, &key, key.clone())
+fn verifying(task: &TaskRow) -> TaskRow {
+    let key = format!("{} (verify)", task.key);
+    TaskRow::pending(task.id.clone(), task.session_id.clone(), &task.phase, &key, key.clone())
 }
 
 async fn intent(
@@ -487,8 +523,10 @@ async fn resumed(
 ) -> Result<(parhelia_core::api::RunRequest, AskedJob), ServiceError> {
     let job = service.store.job_of_container(container).await?;
     let job = job.ok_or_else(|| ServiceError::no_container(container.as_str()))?;
-    // The answer stands where the prompt stood; what else the agent was given it is given again.
-    let further = run.command.iter().skip(1).filter(|_| run.engine.is_some());
+    // The answer stands where the prompt stood, and what else the agent was given it is given again; one that knows no
+    // earlier session is started as it was, with the answer behind that.
+    let anew = job.agent_session.is_none();
+    let further = run.command.iter().skip(1).filter(|_| run.engine.is_some() && !anew);
     let arguments: Vec<String> = std::iter::once(answer.to_owned()).chain(further.cloned()).collect();
     service.continued(&job, &arguments, true).await
 }
@@ -497,9 +535,9 @@ async fn resumed(
 async fn carry_out(service: &Service, plan: &Plan) -> bool {
     let mut all = true;
     for effect in &plan.effects {
-        let Effect::Stop { container, grace_seconds, reason, by } = effect;
-        let request = StopRequest { grace_seconds: Some(*grace_seconds), reason: Some(reason.clone()) };
-        let asked = service.terminate(container.as_str(), request, &Caller::admin(by)).await;
+        let Effect::Stop { container, grace_seconds, why, reason, by } = effect;
+        let because = Some(reason.clone());
+        let asked = service.desire_end(container, *why, *grace_seconds, because, &Caller::admin(by)).await;
         if let Err(error) = asked {
             warn!(%container, %error, "its end could not be asked for; it is asked again");
             all = false;

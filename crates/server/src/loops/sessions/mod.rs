@@ -11,10 +11,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use parhelia_core::Timestamp;
 use parhelia_core::event::{Event, EventType};
 use parhelia_core::ids::SessionId;
 use parhelia_core::job::StartStep;
+use parhelia_core::session::LEASE_SECONDS;
 use parhelia_core::time::plus_seconds;
 use parhelia_store::StoreError;
 use tokio::sync::watch;
@@ -37,6 +39,10 @@ const LOOK_FOR_HEIRS: Duration = Duration::from_secs(2);
 /// Everything once more, in case something was not heard.
 const LOOK_AT_ALL: Duration = Duration::from_secs(300);
 const PAGE: i64 = 1000;
+/// What an owner's lease holds.
+const LEASE: Duration = Duration::from_secs(LEASE_SECONDS as u64);
+/// Whoever has not looked for longer begins anew: half of that.
+const LOOKED: Duration = Duration::from_secs(LEASE_SECONDS as u64 / 2);
 /// After a store that did not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -51,6 +57,11 @@ pub struct SessionsLoop {
     timer_of: HashMap<SessionId, Timestamp>,
     /// Something was told and not understood: everything is to be looked at.
     missed: bool,
+    /// The leases of the others as we saw them last, and since when each has not changed.
+    leases: HashMap<String, (Timestamp, Duration)>,
+    looked_at: Duration,
+    /// When the first of those would be over.
+    expiry_at: Option<Duration>,
 }
 
 impl std::fmt::Debug for SessionsLoop {
@@ -70,6 +81,9 @@ impl SessionsLoop {
             timers: BTreeSet::new(),
             timer_of: HashMap::new(),
             missed: false,
+            leases: HashMap::new(),
+            looked_at: Duration::ZERO,
+            expiry_at: None,
         }
     }
 
@@ -180,7 +194,10 @@ impl SessionsLoop {
             }
             self.done(&id, result);
         }
-        let again = self.missed.then(|| plus_seconds(self.service.clock.now(), PAUSE.as_secs() as i64));
+        let clock = &self.service.clock;
+        let expiry = self.expiry_at.map(|at| at.saturating_sub(clock.monotonic()) + Duration::from_secs(1));
+        let again = self.missed.then_some(PAUSE).into_iter().chain(expiry).min();
+        let again = again.map(|left| plus_seconds(clock.now(), i64::try_from(left.as_secs()).unwrap_or(1)));
         Ok(self.timers.first().map(|(at, _)| *at).into_iter().chain(again).min())
     }
 
@@ -201,13 +218,46 @@ impl SessionsLoop {
         Ok(())
     }
 
+    /// Ends owners whose lease nobody has renewed for as long as it holds, while we looked: by our own clock, which
+    /// nobody sets.
+    async fn expire(&mut self) -> Result<(), StoreError> {
+        let service = self.service.clone();
+        let now = service.clock.monotonic();
+        // Who could not look for a while does not know whether somebody else could.
+        if now.saturating_sub(self.looked_at) > LOOKED {
+            self.leases.clear();
+        }
+        self.looked_at = now;
+        let found = service.store.owner_leases().await?;
+        self.leases.retain(|id, (until, _)| found.get(id) == Some(until));
+        for (id, until) in found.into_iter().filter(|(id, _)| *id != service.owner_id) {
+            let (_, since) = *self.leases.entry(id.clone()).or_insert((until, now));
+            if now.saturating_sub(since) >= LEASE {
+                info!(owner = %id, "its lease was not renewed: it is gone");
+                service.store.expire_owner(&id, until, service.clock.now()).await?;
+            }
+        }
+        self.expiry_at = self.leases.values().map(|(_, since)| *since + LEASE).filter(|at| *at > now).min();
+        Ok(())
+    }
+
     /// Takes over the sessions of owners that are gone.
     async fn inherit(&mut self) -> Result<usize, StoreError> {
-        let now = self.service.clock.now();
-        let found = self.service.store.ownerless_sessions(&self.service.owner_id, now, PAGE).await?;
+        self.expire().await?;
+        let service = self.service.clone();
+        let found = service.store.ownerless_sessions(&service.owner_id, PAGE).await?;
+        let taking = found.into_iter().map(|session| {
+            let service = service.clone();
+            async move {
+                let went = service.take_session(&session, heir(&session), "its server").await;
+                (session, went)
+            }
+        });
+        // Together: they share commits.
+        let mut taking = futures::stream::iter(taking).buffer_unordered(AT_ONCE);
         let mut taken = 0;
-        for session in found {
-            match self.service.take_session(&session, heir(&session), "its server").await {
+        while let Some((session, went)) = taking.next().await {
+            match went {
                 Ok(()) => {
                     info!(session = %session.session_id, former = ?session.owner_id, "gone on with");
                     taken += 1;
@@ -269,10 +319,7 @@ impl SessionsLoop {
             self.timers.remove(&(at, id.clone()));
         }
         let wake_at = match result {
-            Ok(Advanced { over: true, .. }) => {
-                self.due.remove(id);
-                None
-            }
+            Ok(Advanced { over: true, .. }) => None,
             Ok(Advanced { again: true, .. }) => {
                 self.due.insert(id.clone());
                 None
