@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::harness::{Home, Server, eventually, parhelia, text};
+use crate::postgres::Team;
 
 /// A clock for the server and everything that it starts, moved by writing a file.
 struct Clock {
@@ -100,4 +101,39 @@ fn alive(home: &Home, jobs: &[(String, String)], before: &[usize], offset: &str)
         assert!(!events.iter().any(|kind| bad.contains(&kind.as_str())), "{offset}: {events:?}");
         assert_eq!(home.seen(container)["state"], "running");
     }
+}
+
+#[test]
+fn a_server_whose_clock_is_ahead_takes_nothing_from_one_that_is_well() {
+    let team = Team::new();
+    let (one, two) = (team.home(), team.home());
+    let mut first = one.up(&[]);
+    let cascade = json!({ "cascade_id": "waits", "phases": [{ "name": "a", "await": { "signal": "go" } }] });
+    let (code, session) = one.api("POST", "/api/v1/sessions", Some(json!({ "cascade": cascade })));
+    assert_eq!(code, 201, "{session}");
+    let id = text(&session, "session_id").to_owned();
+    // Longer than a lease.
+    let clock = Clock::new(&two);
+    clock.set("+90");
+    let _second = clock.up(&two);
+    let said = eventually("both have looked for sessions to take", || {
+        let steps: Vec<String> =
+            team.rows("SELECT steps FROM startups").into_iter().map(|row| row.concat()).collect();
+        steps.iter().all(|steps| steps.contains("sessions gone on with")).then_some(steps)
+    });
+    assert!(
+        said.len() == 2 && said.iter().all(|steps| steps.contains("0 sessions gone on with")),
+        "{said:?}"
+    );
+    let owned = team.rows(&format!("SELECT owner_epoch FROM sessions WHERE session_id = '{id}'"));
+    assert_eq!(owned[0][0], "1", "it has another owner");
+    assert!(
+        team.rows("SELECT id FROM owners WHERE ended_at IS NOT NULL").iter().all(|row| row[0].is_empty())
+    );
+    assert_eq!(one.api("POST", "/api/v1/signals", Some(json!({ "name": "go" }))).0, 201);
+    eventually("its own server completes it", || {
+        let (_, session) = one.api("GET", &format!("/api/v1/sessions/{id}"), None);
+        (session["status"] == "completed").then_some(())
+    });
+    assert!(first.has_ended().is_none(), "a healthy server was ended");
 }
