@@ -12,8 +12,8 @@ use parhelia_core::session::{PhaseStatus, Session, SessionStatus, TaskStatus, Wa
 use parhelia_core::time::Clock;
 
 use super::cascade;
-use super::containers::watch::{draw, terminal_rows};
-use super::sessions::watch::{Changes, verdict};
+use super::containers::watch::draw;
+use super::sessions::watch::{Changes, frame, verdict};
 use crate::args::RunCascadeArgs;
 use crate::client::Client;
 use crate::context::Context;
@@ -195,7 +195,7 @@ impl<'a> Attached<'a> {
     /// Whether it is over.
     fn show(&mut self, tree: &SessionTree) -> Result<bool> {
         if self.live {
-            draw(&frame(self.ctx, tree), self.frames == 0)?;
+            draw(&frame(self.ctx, tree, "Ctrl-C asks whether to cancel or to detach"), self.frames == 0)?;
             self.frames += 1;
         } else {
             self.tell(tree);
@@ -260,7 +260,7 @@ impl<'a> Attached<'a> {
         }
         let harder = if self.cancelled { " at once" } else { "" };
         let question = format!(
-            "\nSession {} runs. [c]ancel it{harder}, [d]etach and let it run, or Enter to go on: ",
+            "\nSession {} runs.\n[c]ancel it{harder}, [d]etach and let it run, or Enter to go on: ",
             self.id
         );
         let mut stderr = anstream::stderr();
@@ -293,24 +293,6 @@ async fn look(client: &Client, id: &str, changes: &mut Changes) -> Result<Sessio
 
 fn shown(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn frame(ctx: &Context, tree: &SessionTree) -> Vec<String> {
-    let title = format!("{} UTC; Ctrl-C asks whether to cancel or to detach", text::clock(ctx.now()));
-    let mut lines = vec![text::painted(&title, text::DIM), String::new()];
-    let screen = output::session_tree::screen(tree, ctx.now());
-    let room = terminal_rows().map_or(usize::MAX, |rows| rows.saturating_sub(4).max(2));
-    let total = screen.lines().count();
-    if total > room {
-        // What it waits for stands at the end, and is what somebody looks for.
-        let tail = tree.detail.waiting.len().min(room / 2);
-        lines.extend(screen.lines().take(room - tail - 1).map(str::to_owned));
-        lines.push(text::painted(&format!("… and {} more lines", total - (room - 1)), text::DIM));
-        lines.extend(screen.lines().skip(total - tail).map(str::to_owned));
-    } else {
-        lines.extend(screen.lines().map(str::to_owned));
-    }
-    lines
 }
 
 /// Everything that has happened so far, each with a key under which it is told once.

@@ -53,6 +53,13 @@ impl Out {
         self.format == Format::Wide
     }
 
+    /// How many columns a person's terminal has. In a pipe nothing is cut, nor where everything was asked for.
+    pub(crate) fn width(&self) -> Option<usize> {
+        let narrow = self.format == Format::Table && io::stdout().is_terminal();
+        let size = narrow.then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten()?;
+        Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+    }
+
     /// Writes `text` to standard output, colours removed where they do not belong.
     pub(crate) fn text(&self, text: &str) -> Result<()> {
         let mut stdout = anstream::stdout().lock();

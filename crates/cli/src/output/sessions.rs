@@ -303,10 +303,10 @@ pub(crate) fn show(detail: &SessionDetail, now: Timestamp) -> String {
         block.section("Not done because");
         for reason in &detail.waiting {
             // The command stands on a line of its own, to be copied.
-            let (why, command) = reason.rsplit_once("; parhelia ").unwrap_or((reason, ""));
+            let (why, command) = reason_parts(reason);
             let _ = writeln!(block.0, "    {}", clean(why));
-            if !command.is_empty() {
-                let _ = writeln!(block.0, "      {}", painted(&clean(&format!("parhelia {command}")), BOLD));
+            if let Some(command) = command {
+                let _ = writeln!(block.0, "      {}", painted(&clean(&command), BOLD));
             }
         }
     }
@@ -319,6 +319,14 @@ pub(crate) fn show(detail: &SessionDetail, now: Timestamp) -> String {
         }
     }
     block.0
+}
+
+/// Why something is not done, and the command that would change it.
+pub(crate) fn reason_parts(reason: &str) -> (&str, Option<String>) {
+    match reason.rsplit_once("; parhelia ") {
+        Some((why, command)) => (why, Some(format!("parhelia {command}"))),
+        None => (reason, None),
+    }
 }
 
 fn tally(progress: &Progress) -> String {

@@ -167,7 +167,7 @@ fn a_tree_shows_phases_tasks_and_the_sessions_below() {
     });
     let tree = SessionTree { detail: parent, below: vec![SessionTree { detail: child, below: Vec::new() }] };
     assert_eq!(
-        plain(&session_tree::screen(&tree, now())),
+        plain(&session_tree::screen(&tree, now(), None)),
         "\
 sess-01k9z3q8 release nightly blocked 2/4 (3/3 tasks) 10m
 ├─ build    run      completed  1m     exit 0
@@ -178,7 +178,21 @@ sess-01k9z3q8 release nightly blocked 2/4 (3/3 tasks) 10m
 ├─ deploy   run      running    1m     sess-child
 │  └─ sess-child release completed 2/4 (3/3 tasks) 1m
 │     └─ build  run      completed  1m     exit 0
-└─ approve: waits for an approval, for 5m: deploy?; in 55m it fails because nobody answered in time; parhelia inbox approve wait-01k9z3q8
+└─ approve: waits for an approval, for 5m: deploy?; in 55m it fails because nobody answered in time
+     parhelia inbox approve wait-01k9z3q8
 "
     );
+    let narrow = plain(&session_tree::screen(&tree, now(), Some(60)));
+    let wanted = "
+└─ approve: waits for an approval, for 5m: deploy?; in 55m
+   it fails because nobody answered in time
+     parhelia inbox approve wait-01k9z3q8
+";
+    assert!(narrow.ends_with(wanted), "{narrow}");
+    // On a low terminal the tree is cut, and not the answer.
+    let low = session_tree::fitted(&tree, now(), Some(60), 6);
+    let low: Vec<String> = low.iter().map(|line| plain(line)).collect();
+    assert_eq!(low.len(), 6, "{low:?}");
+    assert_eq!(low[2], "… and 7 more lines");
+    assert!(low[5].contains("parhelia inbox approve wait-01k9z3q8"), "{low:?}");
 }

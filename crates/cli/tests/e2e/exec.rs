@@ -199,9 +199,7 @@ fn who_only_came_to_look_leaves_the_job_alone_when_told_to_end() {
     let script = "echo ready; while [ ! -e end ]; do sleep 0.02; done; exit 9";
     let dir = work.path().to_str().unwrap();
     home.ok(&["exec", "--detach", "--name", "d", "--workdir", dir, "--", "sh", "-c", script]);
-    for (signal, code) in
-        [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129), (Signal::QUIT, 131)]
-    {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129), (Signal::QUIT, 131)] {
         let mut looking = Running::start(&home, &["jobs", "attach", "d"]);
         looking.says("ready\n");
         looking.signal(signal);

@@ -199,11 +199,21 @@ fn at_a_terminal_there_is_a_tree_and_ctrl_c_asks() {
     tmux.shows("code 130");
     assert_eq!(alive_with(&format!("{mark}=1")), 0);
 
-    // What it waits for, and the command that answers it.
-    let gate = put(&home, "gate.yaml", APPROVAL);
+    // What it waits for, and the whole command that answers it, also where the question is long and the terminal not.
+    tmux.tell(&["resize-window", "-x", "80", "-y", "24"]);
+    let why = "Everything was built and tested. Shall it go out to everybody, or to some first?";
+    let gate = put(&home, "gate.yaml", &APPROVAL.replace("go on", &format!("go on, description: '{why}'")));
     tmux.runs(&format!("parhelia run {gate}; echo code $?"));
-    tmux.shows("parhelia inbox approve wait-");
-    home.ok(&["inbox", "approve", &open_wait(&home)]);
+    let wait = open_wait(&home);
+    tmux.until("the command stands alone", |screen| {
+        screen.lines().any(|line| line.trim() == format!("parhelia inbox approve {wait}"))
+            && screen.contains("or to some first?")
+    });
+    tmux.press(&["C-c"]);
+    tmux.ends_with("[c]ancel it, [d]etach and let it run, or Enter to go on:");
+    tmux.press(&["Enter"]);
+    tmux.until("it goes on, drawn anew", |screen| !screen.contains("[d]etach") && screen.contains(&wait));
+    home.ok(&["inbox", "approve", &wait]);
     tmux.shows("said: done");
     tmux.shows("code 0");
 }

@@ -112,7 +112,8 @@ async fn show(ctx: &Context, id: &str) -> Result<()> {
 
 async fn tree(ctx: &Context, id: &str) -> Result<()> {
     let tree = get_tree(&ctx.client()?, id).await?;
-    ctx.out.one(&tree, &id_of(&tree.detail.view), || output::session_tree::screen(&tree, ctx.now()))
+    let width = ctx.out.width();
+    ctx.out.one(&tree, &id_of(&tree.detail.view), || output::session_tree::screen(&tree, ctx.now(), width))
 }
 
 async fn resume(ctx: &Context, args: SessionResumeArgs) -> Result<()> {

@@ -82,7 +82,7 @@ async fn screen(ctx: &Context, client: &Client, id: &str) -> Result<()> {
     loop {
         changes.wait(client).await?;
         let tree = get_tree(client, id).await?;
-        draw(&frame(ctx, &tree), first)?;
+        draw(&frame(ctx, &tree, "Ctrl-C ends the watching, not the session"), first)?;
         first = false;
         let session = &tree.detail.view.session;
         if session.status.is_over() {
@@ -96,18 +96,13 @@ async fn last_event(client: &Client) -> Result<i64> {
     Ok(client.get::<EventList>("/events", &latest).await?.last_id)
 }
 
-fn frame(ctx: &Context, tree: &SessionTree) -> Vec<String> {
-    let title = format!("{} UTC; Ctrl-C ends the watching, not the session", text::clock(ctx.now()));
-    let mut lines = vec![text::painted(&title, text::DIM), String::new()];
-    let screen = output::session_tree::screen(tree, ctx.now());
+/// The tree under a title, as much of it as the terminal has room for.
+pub(crate) fn frame(ctx: &Context, tree: &SessionTree, title: &str) -> Vec<String> {
+    let now = ctx.now();
+    let mut lines =
+        vec![text::painted(&format!("{} UTC; {title}", text::clock(now)), text::DIM), String::new()];
     let room = terminal_rows().map_or(usize::MAX, |rows| rows.saturating_sub(4).max(2));
-    let total = screen.lines().count();
-    if total > room {
-        lines.extend(screen.lines().take(room - 1).map(str::to_owned));
-        lines.push(text::painted(&format!("… and {} more lines", total + 1 - room), text::DIM));
-    } else {
-        lines.extend(screen.lines().map(str::to_owned));
-    }
+    lines.extend(output::session_tree::fitted(tree, now, ctx.out.width(), room));
     lines
 }
 
