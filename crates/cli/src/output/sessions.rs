@@ -8,7 +8,8 @@ use parhelia_core::session::api::{
     CleanupSessionsReport, PhaseView, Progress, SessionDetail, SessionTotals, SessionView, TaskView,
 };
 use parhelia_core::session::{
-    AttemptStatus, PhaseStatus, Session, SessionStatus, TaskStatus, WaitRow, WaitStatus, explain,
+    AttemptStatus, FailureReason, PhaseStatus, Session, SessionStatus, TaskStatus, WaitRow, WaitStatus,
+    explain,
 };
 use parhelia_core::time::{human_age, seconds_between};
 use serde_json::Value;
@@ -432,10 +433,14 @@ pub(crate) fn ended(view: &TaskView) -> String {
     if task.attempt > 1 {
         parts.push(format!("attempt {}", task.attempt));
     }
-    if let Some(code) = task.exit_code {
-        parts.push(format!("exit {code}"));
-    }
     let last = view.attempts.last();
+    // The exit code of a failed verification is not that of the task, and the error says it.
+    let refused = task.failure_reason == Some(FailureReason::VerificationFailed);
+    match task.exit_code {
+        Some(code) if refused && task.error.is_none() => parts.push(format!("verify exit {code}")),
+        Some(code) if !refused => parts.push(format!("exit {code}")),
+        _ => {}
+    }
     if last.is_some_and(|attempt| attempt.status == AttemptStatus::Waiting) {
         parts.push("needs a person".to_owned());
     }
@@ -444,6 +449,9 @@ pub(crate) fn ended(view: &TaskView) -> String {
     }
     if let Some(container) = last.and_then(|attempt| attempt.container_id.as_ref()) {
         parts.push(container.to_string());
+    }
+    if let Some(verify) = last.and_then(|attempt| attempt.verify_container_id.as_ref()) {
+        parts.push(format!("verified in {verify}"));
     }
     parts.join(", ")
 }

@@ -354,3 +354,31 @@ fn a_sensor_that_is_too_late_leaves_no_check_behind() {
     assert_eq!(alive_with(&format!("{mark}=1")), 0);
     assert_eq!(phase(&detail, "look")["row"]["outputs"]["timed_out"], true, "{detail}");
 }
+
+#[test]
+fn what_a_verification_wrote_is_read_beside_what_it_verified() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let checked =
+        json!({"name": "made", "run": "echo made", "verify": "echo it is crooked; exit 9", "retry": 0});
+    let id = begin_as(&home, json!({"cascade": {"cascade_id": "checked", "phases": [checked]}, "name": "v"}));
+    let failed = until_session(&home, &id, "error");
+    let logs = home.run(&["sessions", "logs", "v", "--task", "made"]);
+    assert_eq!(logs.out, "made\nit is crooked\n", "{logs:?}");
+    assert!(logs.err.contains("==> made (verify) (attempt 1) <=="), "{logs:?}");
+    let attempt = &phase(&failed, "made")["tasks"][0]["attempts"][0];
+    let screen = home.ok(&["sessions", "show", "v"]);
+    assert!(
+        screen.contains("its verification failed: it exited with code 9")
+            && screen.contains(&format!("verified in {}", text(attempt, "verify_container_id")))
+            && !screen.contains("exit 9"),
+        "{screen}"
+    );
+    // A worker tells what it saw of a verification that failed.
+    let crew = json!({"cascade_id": "crew", "workers": {"lifetime": "session", "count": 1}, "phases": [
+        {"name": "level", "tasks": [{"id": "one", "run": "echo made", "verify": "echo it is crooked; exit 9"}]},
+    ]});
+    let id = begin_as(&home, json!({"cascade": crew, "name": "w"}));
+    until_session(&home, &id, "error");
+    assert_eq!(home.ok(&["sessions", "logs", "w", "--task", "one"]), "made\n(verify)\nit is crooked\n");
+}
