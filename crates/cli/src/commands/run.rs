@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parhelia_core::cascade::Cascade;
 use parhelia_core::session::api::{CancelSession, SessionTree, StartSession};
-use parhelia_core::session::{PhaseStatus, Session, SessionStatus, TaskStatus, WaitStatus, explain};
+use parhelia_core::session::{Session, SessionStatus};
 use parhelia_core::time::Clock;
 
 use super::cascade;
@@ -22,8 +22,6 @@ use crate::output::{self, text};
 
 /// Until a server that is away is asked again.
 const AWAY: Duration = Duration::from_secs(1);
-/// Levels with more tasks than this are told as a whole.
-const TASKS_TOLD: i64 = 20;
 /// What a program needs to know of its person.
 const OF_PERSON: [&str; 5] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ"];
 
@@ -207,11 +205,9 @@ impl<'a> Attached<'a> {
 
     /// In lines: what has changed since the last look.
     fn tell(&mut self, tree: &SessionTree) {
-        let mut lines = Vec::new();
-        changes(tree, "", &mut lines);
-        for (key, line) in lines {
-            if self.told.insert(key) {
-                self.ctx.out.note(&format!("{} {line}", text::clock(self.ctx.now())));
+        for line in output::session_lines::all(tree) {
+            if self.told.insert(line.key) {
+                self.ctx.out.note(&format!("{} {}", text::clock(self.ctx.now()), line.text));
             }
         }
     }
@@ -293,58 +289,4 @@ async fn look(client: &Client, id: &str, changes: &mut Changes) -> Result<Sessio
 
 fn shown(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// Everything that has happened so far, each with a key under which it is told once.
-fn changes(tree: &SessionTree, indent: &str, lines: &mut Vec<(String, String)>) {
-    let session = &tree.detail.view.session;
-    let id = session.session_id.as_str();
-    let said = |key: String, line: String| (format!("{id} {key}"), format!("{indent}{}", text::clean(&line)));
-    for phase in &tree.detail.phases {
-        let Some(row) = &phase.row else { continue };
-        let name = &phase.name;
-        if row.status != PhaseStatus::Skipped && phase.kind != "set" {
-            lines.push(said(format!("{name} begins"), format!("phase {name} begins")));
-        }
-        let told = phase.tasks.len() as i64 + phase.tasks_left_out <= TASKS_TOLD;
-        for task in phase.tasks.iter().filter(|_| phase.kind == "tasks").map(|view| &view.task) {
-            let key = format!("{name}/{} {} {}", task.key, task.attempt, task.state);
-            let line = match task.state {
-                TaskStatus::Failed => {
-                    let why = task.error.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-                    format!("task {name}/{} failed{why}", task.key)
-                }
-                TaskStatus::Completed if told => format!("task {name}/{} completed", task.key),
-                TaskStatus::Running if told && task.attempt > 1 => {
-                    format!("task {name}/{}: attempt {}", task.key, task.attempt)
-                }
-                _ => continue,
-            };
-            lines.push(said(key, line));
-        }
-        let child = row.child_session_id.as_ref();
-        let child =
-            child.and_then(|id| tree.below.iter().find(|one| one.detail.view.session.session_id == *id));
-        if let Some(child) = child {
-            changes(child, &format!("{indent}  "), lines);
-        }
-        if row.status.is_over() {
-            let why = row.error.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-            let time =
-                row.completed_at.map(|at| format!(" after {}", output::sessions::span(row.started_at, at)));
-            let time = time.filter(|_| row.status != PhaseStatus::Skipped).unwrap_or_default();
-            lines.push(said(
-                format!("{name} {}", row.status),
-                format!("phase {name} {}{time}{why}", row.status),
-            ));
-        }
-    }
-    for wait in tree.detail.waits.iter().filter(|wait| wait.status == WaitStatus::Open) {
-        let how = explain::command(wait).map(|how| format!("; {how}")).unwrap_or_default();
-        let line = format!("waits for {}: {}{how}", explain::awaited(wait), wait.description);
-        lines.push(said(wait.id.to_string(), line));
-    }
-    if session.status.is_over() || session.status == SessionStatus::Orphaned {
-        lines.push(said(session.status.to_string(), format!("session {id} {}", session.status)));
-    }
 }

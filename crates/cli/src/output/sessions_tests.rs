@@ -1,6 +1,6 @@
 use super::*;
 use crate::output::fixtures::{at, plain};
-use crate::output::session_tree;
+use crate::output::{session_lines, session_tree};
 use parhelia_core::session::api::SessionTree;
 use serde_json::json;
 
@@ -195,4 +195,64 @@ sess-01k9z3q8 release nightly blocked 2/4 (3/3 tasks) 10m
     assert_eq!(low.len(), 6, "{low:?}");
     assert_eq!(low[2], "… and 7 more lines");
     assert!(low[5].contains("parhelia inbox approve wait-01k9z3q8"), "{low:?}");
+}
+
+#[test]
+fn the_lines_tell_every_retry_and_what_came_of_each_wait_in_their_order() {
+    let mut detail = detail();
+    let attempt = |number: i64, from: &str, to: &str, status: &str| -> parhelia_core::session::AttemptRow {
+        let failed = status == "failed";
+        serde_json::from_value(json!({
+            "task_id": "ta-0001", "attempt": number, "session_id": "sess-01k9z3q8", "phase": "build", "status": status,
+            "started_at": from, "ended_at": to, "failure_reason": failed.then_some("task_failed"),
+            "message": failed.then_some("it exited with code 1"),
+        }))
+        .unwrap()
+    };
+    let build = &mut detail.phases[0].tasks[0];
+    build.task.attempt = 2;
+    build.attempts = vec![
+        attempt(1, "2026-01-21T14:25:00Z", "2026-01-21T14:25:30Z", "failed"),
+        attempt(2, "2026-01-21T14:25:31Z", "2026-01-21T14:26:00Z", "completed"),
+    ];
+    let mut tree = SessionTree { detail, below: Vec::new() };
+    let told = |tree: &SessionTree| -> Vec<String> {
+        session_lines::all(tree).into_iter().map(|line| line.text).collect()
+    };
+    let lines = [
+        "phase build begins",
+        "phase build: attempt 1 failed: it exited with code 1; it is tried again",
+        "phase build completed after 1m",
+        "phase test begins",
+        "task test/unit completed",
+        "phase test completed after 4m",
+        "phase approve begins",
+        "phase approve: waits for an approval: deploy?; parhelia inbox approve wait-01k9z3q8",
+    ];
+    assert_eq!(told(&tree), lines);
+    let keys = |tree: &SessionTree| -> Vec<String> {
+        session_lines::all(tree).into_iter().map(|line| line.key).collect()
+    };
+    let before = keys(&tree);
+
+    // Nobody answered, and it goes on: that is not the same as being approved.
+    let wait = &mut tree.detail.waits[0];
+    wait.status = WaitStatus::TimedOut;
+    wait.on_timeout = "continue".into();
+    wait.deadline = Some(at("2026-01-21T14:34:00Z"));
+    let row = tree.detail.phases[2].row.as_mut().unwrap();
+    row.status = PhaseStatus::Completed;
+    row.completed_at = Some(at("2026-01-21T14:34:00Z"));
+    assert_eq!(
+        told(&tree)[8..],
+        ["phase approve: nobody answered in time; it goes on without it", "phase approve completed after 4m"]
+    );
+    assert_eq!(keys(&tree)[..8], before, "what was told is not told again");
+
+    let wait = &mut tree.detail.waits[0];
+    wait.status = WaitStatus::Answered;
+    wait.answer = Some(json!(false));
+    wait.answered_by = Some("ann".into());
+    wait.answered_at = wait.deadline;
+    assert_eq!(told(&tree)[8], "phase approve: denied by ann");
 }

@@ -79,6 +79,36 @@ fn it_ends_as_its_session_does() {
 }
 
 #[test]
+fn without_a_terminal_every_change_is_a_line() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let tried = home.path().join("tried");
+    let file = put(
+        &home,
+        "told.yaml",
+        &format!(
+            "cascade_id: told\nphases:\n  - {{name: flaky, run: 'test -e {0} || {{ touch {0}; exit 1; }}', retry: {{max: 1, base_seconds: 0.01}}}}\n  - {{name: gate, await: {{approval: go on, on_timeout: continue}}, timeout: 1}}\n",
+            tried.display()
+        ),
+    );
+    let said = home.run(&["run", &file]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let mut rest = said.err.as_str();
+    for line in [
+        "phase flaky begins",
+        "phase flaky: attempt 1 failed",
+        "phase flaky completed",
+        "phase gate begins",
+        "phase gate: waits for an approval: go on",
+        "phase gate: nobody answered in time; it goes on without it",
+        "phase gate completed",
+    ] {
+        let at = rest.find(line).unwrap_or_else(|| panic!("'{line}' in its place: {said:?}"));
+        rest = &rest[at..];
+    }
+}
+
+#[test]
 fn detached_it_prints_the_id_alone_and_passes_on_what_it_was_told() {
     let home = Home::new();
     let _server = home.up(&[]);
