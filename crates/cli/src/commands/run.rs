@@ -26,12 +26,7 @@ const AWAY: Duration = Duration::from_secs(1);
 const OF_PERSON: [&str; 5] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ"];
 
 pub(crate) async fn run(ctx: &Context, args: RunCascadeArgs) -> Result<()> {
-    let cascade = cascade::read(&args.file).map_err(|mistakes| {
-        cascade::tell(&mistakes);
-        let count = text::counted(mistakes.len() as i64, "mistake");
-        CliError::usage(format!("{} has {count}", args.file.display()))
-            .fix("nothing was started; correct the file and run it again")
-    })?;
+    let cascade = cascade::needed(ctx, &args.file)?;
     let request = request(ctx, &args, &cascade)?;
     let client = ctx.client()?;
     let session: Session = client.post_once("/sessions", &request).await?;

@@ -60,6 +60,11 @@ fn it_ends_as_its_session_does() {
     let said = home.run(&["run", &wrong]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.err.contains("wrong.yaml:3:5: a phase needs one of"), "{said:?}");
+    let said = home.run(&["run", &wrong, "-o", "json"]);
+    let error: Value = serde_json::from_str(&said.err).unwrap_or_else(|e| panic!("{e}: {said:?}"));
+    assert_eq!((said.code, &error["mistakes"][0]["line"]), (2, &Value::from(3)), "{said:?}");
+    let said = home.run(&["run", "nowhere.yaml"]);
+    assert_eq!((said.code, said.err.as_str()), (3, "error: there is no file nowhere.yaml\n"));
     let said = home.run(&["run", &good, "-i", "m=1"]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.err.contains("'m' is no input of good") && said.err.contains("'n' is missing"), "{said:?}");
