@@ -13,6 +13,7 @@ pub(crate) mod jobs;
 pub(crate) mod reconciler;
 pub(crate) mod recovery;
 pub(crate) mod session_lines;
+pub(crate) mod session_list;
 pub(crate) mod session_tree;
 pub(crate) mod sessions;
 pub(crate) mod settings;

@@ -36,7 +36,7 @@ pub(crate) fn all(tree: &SessionTree) -> Vec<Line> {
 fn of_session(tree: &SessionTree, indent: &str, lines: &mut Vec<Line>) {
     let session = &tree.detail.view.session;
     let id = session.session_id.as_str();
-    let mut say = |lines: &mut Vec<Line>, at: Timestamp, key: String, text: String| {
+    let say = |lines: &mut Vec<Line>, at: Timestamp, key: String, text: String| {
         lines.push(Line { at, key: format!("{id} {key}"), text: format!("{indent}{}", clean(&text)) });
     };
     for phase in &tree.detail.phases {

@@ -80,7 +80,7 @@ fn waiting(out: &mut String, reasons: &[String], indent: &str, width: Option<usi
     for (at, reason) in reasons.iter().enumerate() {
         let (twig, below) = if at + 1 == reasons.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
         let (why, command) = reason_parts(reason);
-        let why = clean(why);
+        let why = clean(&why);
         let lines = match width {
             Some(width) => wrapped(&why, width.saturating_sub(indent.chars().count() + 3).max(20)),
             None => vec![why],

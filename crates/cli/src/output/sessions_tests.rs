@@ -1,7 +1,8 @@
 use super::*;
 use crate::output::fixtures::{at, plain};
+use crate::output::session_list::list;
 use crate::output::{session_lines, session_tree};
-use parhelia_core::session::api::SessionTree;
+use parhelia_core::session::api::{SessionTotals, SessionTree};
 use serde_json::json;
 
 /// A release that has built and tested, with a retry, and waits for an approval; its server may be dead.
@@ -131,18 +132,43 @@ fn the_list_says_what_each_waits_for_and_whose_server_is_silent() {
     failed.session.error_message = Some("exit code 1".into());
     let by_status = [("blocked".to_owned(), 1), ("running".to_owned(), 1), ("error".to_owned(), 1)].into();
     let sums = SessionTotals { total: 3, by_status, inbox: 1 };
-    let screen = list(&[blocked, dead, failed], &sums, now(), false);
+    let all = [blocked, dead, failed];
+    let screen = list(&all, &sums, now(), false, None);
     assert_eq!(
         plain(&screen),
         "\
-SESSION         CASCADE   STATUS      PHASE     PROGRESS          WAITS FOR           AGE     HEARTBEAT
-sess-01k9z3q8   release   blocked     approve   2/4 (3/3 tasks)   approval: deploy?   10m     10s ago
-sess-01k9z3q8   release   running     build     2/4 (3/3 tasks)   -                   10m     10s ago
-sess-01k9z3q8   release   error       approve   2/4 (3/3 tasks)   exit code 1         10m     -
+SESSION         NAME      CASCADE   STATUS      PHASE     PROGRESS          AGE     HEARTBEAT   WAITS FOR
+sess-01k9z3q8   nightly   release   blocked     approve   2/4 (3/3 tasks)   10m     10s ago     approval: deploy?
+sess-01k9z3q8   nightly   release   running     build     2/4 (3/3 tasks)   10m     10s ago     -
+sess-01k9z3q8   nightly   release   error       approve   2/4 (3/3 tasks)   10m     -           exit code 1
 
 Total: 3 sessions | Running: 1 | Blocked: 1 | Error: 1 | Waiting for a person: 1
 "
     );
+
+    // A line each on a terminal: first without the heartbeat and the tasks, then name and cascade in one.
+    let mut all = all;
+    all[1].session.name = None;
+    all[1].session.error_message = Some("x".repeat(200));
+    all[1].session.status = SessionStatus::Error;
+    let screen = plain(&list(&all, &sums, now(), false, Some(90)));
+    assert!(
+        screen.starts_with("SESSION        NAME     CASCADE  STATUS   PHASE    PROGRESS  AGE  WAITS FOR\n"),
+        "{screen}"
+    );
+    let screen = plain(&list(&all, &sums, now(), false, Some(80)));
+    let table: Vec<&str> = screen.lines().take(4).collect();
+    assert_eq!(
+        table,
+        [
+            "SESSION        NAME     STATUS   PHASE    PROGRESS  AGE  WAITS FOR",
+            "sess-01k9z3q8  nightly  blocked  approve  2/4       10m  approval: deploy?",
+            "sess-01k9z3q8  release  error    build    2/4       10m  xxxxxxxxxxxxxxxxxxxxxx…",
+            "sess-01k9z3q8  nightly  error    approve  2/4       10m  exit code 1",
+        ]
+    );
+    let screen = plain(&list(&all, &sums, now(), false, Some(40)));
+    assert!(screen.lines().take(4).all(|line| line.chars().count() <= 40), "{screen}");
 }
 
 #[test]
@@ -255,4 +281,25 @@ fn the_lines_tell_every_retry_and_what_came_of_each_wait_in_their_order() {
     wait.answered_by = Some("ann".into());
     wait.answered_at = wait.deadline;
     assert_eq!(told(&tree)[8], "phase approve: denied by ann");
+}
+
+#[test]
+fn options_are_told_apart_and_nothing_is_said_twice() {
+    let question = json!({"kind": "choice", "options": ["a", "b, c", "d"]});
+    assert_eq!(options(&question).as_deref(), Some("a, \"b, c\", d"));
+    assert_eq!((options(&json!({"options": []})), options(&json!({}))), (None, None));
+    assert_eq!(reason_parts("sens: sens tries again in 5s").0, "sens: tries again in 5s");
+    assert_eq!(reason_parts("level: one tries again in 5s").0, "level: one tries again in 5s");
+    let (why, command) = reason_parts("a: waits for an answer; parhelia inbox answer wait-1 yes");
+    assert_eq!(
+        (why.as_str(), command.as_deref()),
+        ("a: waits for an answer", Some("parhelia inbox answer wait-1 yes"))
+    );
+
+    // What is over goes on by nobody's hand but a person's.
+    let mut detail = detail();
+    detail.view.session.status = SessionStatus::Error;
+    assert!(plain(&show(&detail, now())).contains("Resumable:    yes, with 'parhelia sessions resume'\n"));
+    detail.view.session.status = SessionStatus::Completed;
+    assert!(plain(&show(&detail, now())).contains("Resumable:    from a phase, with"));
 }

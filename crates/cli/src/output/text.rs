@@ -4,7 +4,7 @@ use anstyle::{AnsiColor, Style};
 use jiff::Timestamp;
 use parhelia_core::event::Severity;
 use parhelia_core::state::{ContainerState, Health};
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(crate) const PLAIN: Style = Style::new();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -122,6 +122,19 @@ pub(crate) fn shortened(text: &str, max: usize) -> String {
     text.chars().take(max.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// At most `columns` wide on a terminal, the last of them an ellipsis when something was cut.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut used = 1;
+    let kept = text.chars().take_while(|c| {
+        used += c.width().unwrap_or(0);
+        used <= columns
+    });
+    kept.chain((columns > 0).then_some('…')).collect()
+}
+
 /// In lines of at most `width` columns, broken between words. A word that is longer stays whole: it may be a name that
 /// somebody wants to copy.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
@@ -205,6 +218,11 @@ mod tests {
         assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
         assert_eq!(wrapped("a much-too-long-word b", 6), ["a", "much-too-long-word", "b"]);
         assert_eq!(wrapped("", 6), [""]);
+        assert_eq!(
+            (cut("abcdef", 4), cut("漢字漢字", 6), cut("abcd", 4)),
+            ("abc…".into(), "漢字…".into(), "abcd".into())
+        );
+        assert_eq!(cut("ab", 0), "");
     }
 
     #[test]

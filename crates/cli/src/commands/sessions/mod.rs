@@ -85,7 +85,9 @@ async fn list(ctx: &Context, args: SessionListArgs) -> Result<()> {
     let (sessions, totals) = fetch(&ctx.client()?, &args).await?;
     ctx.out.list(&sessions, id_of, || match sessions.is_empty() {
         true => String::new(),
-        false => output::sessions::list(&sessions, &totals, ctx.now(), ctx.out.is_wide()),
+        false => {
+            output::session_list::list(&sessions, &totals, ctx.now(), ctx.out.is_wide(), ctx.out.width())
+        }
     })?;
     match (sessions.is_empty(), totals.inbox) {
         (true, _) => ctx.out.hint(nothing(&args, &totals)),

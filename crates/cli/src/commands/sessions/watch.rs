@@ -143,13 +143,14 @@ pub(super) async fn all(ctx: &Context) -> Result<()> {
         if live {
             let title = format!("{} UTC, every 2s; Ctrl-C ends", text::clock(now));
             let mut lines = vec![text::painted(&title, text::DIM), String::new()];
-            let screen = output::sessions::list(&sessions, &totals, now, ctx.out.is_wide());
+            let screen =
+                output::session_list::list(&sessions, &totals, now, ctx.out.is_wide(), ctx.out.width());
             let room = terminal_rows().map_or(usize::MAX, |rows| rows.saturating_sub(3).max(2));
             lines.extend(screen.lines().take(room).map(str::to_owned));
             draw(&lines, first)?;
         } else {
             for view in &sessions {
-                ctx.out.streamed(view, &id_of(view), || output::sessions::line(view, now))?;
+                ctx.out.streamed(view, &id_of(view), || output::session_list::line(view, now))?;
             }
         }
         first = false;
