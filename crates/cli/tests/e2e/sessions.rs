@@ -382,3 +382,35 @@ fn what_a_verification_wrote_is_read_beside_what_it_verified() {
     until_session(&home, &id, "error");
     assert_eq!(home.ok(&["sessions", "logs", "w", "--task", "one"]), "made\n(verify)\nit is crooked\n");
 }
+
+#[test]
+fn in_a_pipe_the_list_tells_changes_alone() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let done = begin(&home, json!({"cascade_id": "done", "phases": [{"name": "a", "run": ["true"]}]}));
+    until_session(&home, &done, "completed");
+    // Many looks at what does not change any more.
+    let said = home.ok(&["sessions", "watch", "--interval", "50ms", "--count", "5"]);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains(&done) && said.contains("completed"), "{said}");
+    assert_eq!(home.run(&["sessions", "watch", &done, "--count", "5"]).code, 2);
+
+    let gate = json!({"cascade_id": "gate", "phases": [{"name": "gate", "await": {"approval": "go"}}]});
+    let id = begin(&home, gate);
+    until_session(&home, &id, "blocked");
+    let mut watching =
+        home.command(&["sessions", "-w", "-o", "json"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(watching.stdout.take().unwrap()));
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    assert_eq!((text(&next(), "status"), text(&next(), "status")), ("blocked", "completed"));
+    home.ok(&["inbox", "approve", &id]);
+    loop {
+        let changed = next();
+        assert_eq!(text(&changed, "session_id"), id, "the other one has not changed");
+        if changed["status"] == "completed" {
+            break;
+        }
+    }
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+}

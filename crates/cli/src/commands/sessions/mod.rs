@@ -11,7 +11,8 @@ use parhelia_core::session::api::{
     SessionTree, SessionView,
 };
 
-use crate::args::{SessionListArgs, SessionResumeArgs, SessionsArgs, SessionsCommand};
+use super::containers::watch::INTERVAL;
+use crate::args::{SessionListArgs, SessionResumeArgs, SessionWatchArgs, SessionsArgs, SessionsCommand};
 use crate::client::{Client, segment};
 use crate::context::Context;
 use crate::error::{CliError, Result};
@@ -30,8 +31,10 @@ pub(super) async fn run(ctx: &Context, args: SessionsArgs) -> Result<()> {
         SessionsCommand::List(args) => list(ctx, args).await,
         SessionsCommand::Show { id } => show(ctx, &id).await,
         SessionsCommand::Tree { id } => tree(ctx, &id).await,
-        SessionsCommand::Watch { id: Some(id) } => watch::one(ctx, &id).await,
-        SessionsCommand::Watch { id: None } => watch::all(ctx).await,
+        SessionsCommand::Watch(SessionWatchArgs { id: Some(id), .. }) => watch::one(ctx, &id).await,
+        SessionsCommand::Watch(SessionWatchArgs { id: None, interval, count }) => {
+            watch::all(ctx, &SessionListArgs::default(), interval, count).await
+        }
         SessionsCommand::Cancel(args) => cancel::run(ctx, args).await,
         SessionsCommand::Resume(args) => resume(ctx, args).await,
         SessionsCommand::Cleanup { dry_run } => cleanup(ctx, dry_run).await,
@@ -82,6 +85,9 @@ async fn fetch(client: &Client, args: &SessionListArgs) -> Result<(Vec<SessionVi
 }
 
 async fn list(ctx: &Context, args: SessionListArgs) -> Result<()> {
+    if args.watch {
+        return watch::all(ctx, &args, INTERVAL, None).await;
+    }
     let (sessions, totals) = fetch(&ctx.client()?, &args).await?;
     ctx.out.list(&sessions, id_of, || match sessions.is_empty() {
         true => String::new(),
