@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use anstyle::Style;
 use jiff::Timestamp;
+use parhelia_core::ids::SessionId;
 use parhelia_core::session::api::{
     CleanupSessionsReport, PhaseView, Progress, SessionDetail, SessionView, TaskView,
 };
@@ -125,8 +126,8 @@ fn value(value: &Value) -> Option<String> {
     (!empty).then(|| shortened(&value.to_string(), SHOWN))
 }
 
-/// The one screen of `sessions show`.
-pub(crate) fn show(detail: &SessionDetail, now: Timestamp) -> String {
+/// The one screen of `sessions show`; `next` went on with it.
+pub(crate) fn show(detail: &SessionDetail, next: &[SessionId], now: Timestamp) -> String {
     let view = &detail.view;
     let session = &view.session;
     let mut block = Block(format!("Session: {}\n", session.session_id));
@@ -164,6 +165,9 @@ pub(crate) fn show(detail: &SessionDetail, now: Timestamp) -> String {
             None => id.to_string(),
         }),
     );
+    for id in next {
+        block.field("Continued by", id.as_str());
+    }
     if let Some(checkpoint) = &detail.last_checkpoint {
         let what = if checkpoint.task_id.is_some() { "a task of " } else { "" };
         block.field(

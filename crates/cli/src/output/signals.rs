@@ -120,7 +120,7 @@ sig-01k9z3q8xw4f   deployed   sess-01k9z3q8   1 wait       2m ago   ann   -
             let narrow = plain(&table(&both, now, false, Some(width)));
             assert!(narrow.lines().all(|line| line.chars().count() <= width), "{width}\n{narrow}");
         }
-        assert!(plain(&table(&both, now, false, Some(70))).contains("2m ago  {\"vers"), "{screen}");
+        assert!(plain(&table(&both, now, false, Some(75))).contains("2m ago  {\"vers"), "{screen}");
         assert!(fired(&waiting).contains("whoever waits"));
         assert!(fired(&signal).contains("for sess-01k9z3q8"));
     }

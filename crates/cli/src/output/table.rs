@@ -111,6 +111,6 @@ mod tests {
         let cut = anstream::adapter::strip_str(&table.render_within(Some(22))).to_string();
         assert_eq!(cut, "ID          名     LA…\na           漢字\nlonger-id   x      y\\…\n");
         let narrow = anstream::adapter::strip_str(&table.narrow().render_within(Some(13))).to_string();
-        assert_eq!(narrow, "ID         名\na          漢…\nlonger-id  x\n");
+        assert_eq!(narrow, "ID         名\na          …\nlonger-id  x\n");
     }
 }

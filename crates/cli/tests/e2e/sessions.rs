@@ -219,6 +219,11 @@ fn a_failed_session_goes_on_as_a_new_one_that_repeats_nothing_that_is_done() {
     assert_ne!(next, id);
     let done = until_session(&home, &next, "completed");
     assert_eq!((text(&done, "origin_id"), lines(&ran)), (id.as_str(), 1), "{done}");
+    // Each names the other: what was done before has its output there.
+    assert!(home.ok(&["sessions", "show", &id]).contains(&format!("Continued by: {next}")));
+    assert!(home.ok(&["sessions", "show", &next]).contains(&format!("Continues:    {id}")));
+    let said = home.run(&["sessions", "logs", &next, "--task", "once"]);
+    assert!(said.err.contains(&format!("parhelia sessions logs {id} --task once")), "{said:?}");
     let again = home.json(&["sessions", "resume", &next, "--from", "once"]);
     assert_eq!(text(&again, "origin_phase"), "once");
     let third = text(&again, "session_id").to_owned();
@@ -390,7 +395,7 @@ fn in_a_pipe_the_list_tells_changes_alone() {
     let done = begin(&home, json!({"cascade_id": "done", "phases": [{"name": "a", "run": ["true"]}]}));
     until_session(&home, &done, "completed");
     // Many looks at what does not change any more.
-    let said = home.ok(&["sessions", "watch", "--interval", "50ms", "--count", "5"]);
+    let said = home.ok(&["sessions", "watch", "--interval", "100ms", "--count", "5"]);
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains(&done) && said.contains("completed"), "{said}");
     assert_eq!(home.run(&["sessions", "watch", &done, "--count", "5"]).code, 2);

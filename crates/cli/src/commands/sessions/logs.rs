@@ -73,8 +73,16 @@ pub(super) async fn run(ctx: &Context, args: SessionLogsArgs) -> Result<()> {
         }
         detail = get(&client, &id).await?;
     }
-    if printed.is_empty() {
-        ctx.out.hint("Nothing has run yet that could have written something.");
+    let origin = detail.view.session.origin_id.as_ref().filter(|_| printed.is_empty() || args.task.is_none());
+    match (origin, &args.task) {
+        (Some(origin), Some(task)) => ctx.out.hint(&text::clean(&format!(
+            "It wrote nothing in this session. If it was done before, that is in the one that this continues: 'parhelia sessions logs {origin} --task {task}'"
+        ))),
+        (Some(origin), None) => ctx.out.hint(&format!("What was done before is in the one that this continues: 'parhelia sessions logs {origin}'")),
+        (None, _) if printed.is_empty() => {
+            ctx.out.hint("Nothing has run yet that could have written something.");
+        }
+        (None, _) => {}
     }
     if !detail.children.is_empty() && args.task.is_none() {
         let below: Vec<String> = detail.children.iter().map(id_of).collect();
