@@ -49,7 +49,7 @@ Examples:
   parhelia containers watch                 the same, live
   parhelia containers terminate c-01k9      end one (a unique prefix of its id is enough)
   parhelia cleanup --orphans                end what nobody asked for
-  parhelia run release.yaml                 a cascade file (phases, tasks, approvals) as a durable session
+  parhelia run release.yaml                 a workflow of phases as a durable session, live
   parhelia inbox                            what waits for a person, and the command that answers it";
 
 const EXAMPLES_AND_EXIT_CODES: &str = "\
@@ -59,7 +59,7 @@ Examples:
   parhelia containers watch                 the same, live
   parhelia containers terminate c-01k9      end one (a unique prefix of its id is enough)
   parhelia cleanup --orphans                end what nobody asked for
-  parhelia run release.yaml                 a cascade file (phases, tasks, approvals) as a durable session
+  parhelia run release.yaml                 a workflow of phases as a durable session, live
   parhelia inbox                            what waits for a person, and the command that answers it
 
 Exit codes:

@@ -13,7 +13,7 @@ use super::table::{Cell, Table, cell, styled};
 use super::text::{PLAIN, RED, YELLOW, YELLOW_BOLD, clean, clock, counted, or_dash, painted, time_utc};
 
 /// What a session waits for is worth this much room, before other columns.
-const WAITS_FOR: usize = 20;
+const WAITS_FOR: usize = 12;
 
 /// Which columns there are.
 #[derive(Debug, Clone, Copy)]

@@ -156,14 +156,14 @@ Total: 3 sessions | Running: 1 | Blocked: 1 | Error: 1 | Waiting for a person: 1
         screen.starts_with("SESSION        NAME     CASCADE  STATUS   PHASE    PROGRESS  AGE  WAITS FOR\n"),
         "{screen}"
     );
-    let screen = plain(&list(&all, &sums, now(), false, Some(80)));
+    let screen = plain(&list(&all, &sums, now(), false, Some(75)));
     let table: Vec<&str> = screen.lines().take(4).collect();
     assert_eq!(
         table,
         [
             "SESSION        NAME     STATUS   PHASE    PROGRESS  AGE  WAITS FOR",
             "sess-01k9z3q8  nightly  blocked  approve  2/4       10m  approval: deploy?",
-            "sess-01k9z3q8  release  error    build    2/4       10m  xxxxxxxxxxxxxxxxxxxxxx…",
+            "sess-01k9z3q8  release  error    build    2/4       10m  xxxxxxxxxxxxxxxxx…",
             "sess-01k9z3q8  nightly  error    approve  2/4       10m  exit code 1",
         ]
     );

@@ -46,7 +46,8 @@ fn each_kind_of_question_takes_what_fits_and_says_so_when_it_does_not() {
     let blocked = until_session(&home, &id, "blocked");
     assert!(blocked["blocked_type"].is_string() && blocked["blocked_since"].is_string(), "{blocked}");
     let screen = home.ok(&["inbox"]);
-    for part in ["Which ones?", "any of: a, b, c", "one of: blue, light green", "7 things wait for a person"]
+    for part in
+        ["Which ones?", "any of: a, b, c", "one of: blue, \"light green\"", "7 things wait for a person"]
     {
         assert!(screen.contains(part), "{part}\n{screen}");
     }

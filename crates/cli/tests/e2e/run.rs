@@ -248,6 +248,18 @@ fn at_a_terminal_there_is_a_tree_and_ctrl_c_asks() {
     tmux.ends_with("[c]ancel it, [d]etach and let it run, or Enter to go on:");
     tmux.press(&["Enter"]);
     tmux.until("it goes on, drawn anew", |screen| !screen.contains("[d]etach") && screen.contains(&wait));
+    // A line each in the list too: what does not fit is cut, and told to be.
+    let list = |tmux: &Tmux, command: &str| {
+        tmux.runs(command);
+        tmux.until("a line with the name and the question", |screen| {
+            let titled = screen.lines().any(|line| line.starts_with("SESSION") && line.contains("WAITS FOR"));
+            titled && screen.lines().any(|line| line.starts_with("sess-") && line.ends_with('…'))
+        });
+    };
+    let other = Tmux::new(&home);
+    other.tell(&["resize-window", "-x", "80", "-y", "24"]);
+    list(&other, "parhelia sessions");
+    list(&other, "parhelia sessions watch");
     home.ok(&["inbox", "approve", &wait]);
     tmux.shows("said: done");
     tmux.shows("code 0");
