@@ -332,11 +332,10 @@ impl<'a> Session<'a> {
         detaches
     }
 
-    /// A signal to this program: for the job if we stand for it, else for us. With a terminal the keys go to the job
-    /// by themselves, and what comes here is the end of the terminal.
+    /// A signal to this program: for the job if we stand for it, else for us, terminal or not. With a terminal the keys
+    /// go to the job by themselves, and what comes here is the end of the terminal.
     fn told(&self, dir: &JobDir, name: &'static str, number: i32, interactive: bool) -> Option<Left> {
-        let from_person = terminal::is_interactive();
-        if interactive || (from_person && !self.options.in_foreground) {
+        if interactive || !self.options.in_foreground {
             return Some(Left::Told(number));
         }
         pass_on(dir, name);

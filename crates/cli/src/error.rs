@@ -5,6 +5,7 @@ use std::error::Error as _;
 use std::io;
 
 use parhelia_core::api::Problem;
+use parhelia_core::cascade::parse::Mistake;
 use serde::Serialize;
 
 pub(crate) type Result<T, E = CliError> = std::result::Result<T, E>;
@@ -39,11 +40,20 @@ pub(crate) struct CliError {
     pub(crate) message: String,
     /// What to do about it; may be empty.
     pub(crate) fix: String,
+    /// What is wrong with a file, where that is the matter.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) mistakes: Vec<Mistake>,
 }
 
 impl CliError {
     pub(crate) fn new(exit: Exit, code: &str, message: impl Into<String>) -> Self {
-        Self { exit, code: code.to_owned(), message: message.into(), fix: String::new() }
+        Self {
+            exit,
+            code: code.to_owned(),
+            message: message.into(),
+            fix: String::new(),
+            mistakes: Vec::new(),
+        }
     }
 
     pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
@@ -110,7 +120,7 @@ impl From<Problem> for CliError {
         }
         let message = if problem.detail.is_empty() { problem.title } else { problem.detail };
         let code = if problem.code.is_empty() { format!("http_{}", problem.status) } else { problem.code };
-        Self { exit, code, message, fix }
+        Self { exit, code, message, fix, mistakes: Vec::new() }
     }
 }
 
@@ -127,6 +137,10 @@ pub(crate) enum Transport {
     /// It could not be reached at all, in another way (name, certificate, network).
     Unreachable(String),
 }
+
+/// What was asked for may be there by now.
+const LOOK_FIRST: &str =
+    "look with 'parhelia containers', 'parhelia jobs' or 'parhelia sessions' before you repeat it";
 
 impl Transport {
     pub(crate) fn of(error: &reqwest::Error) -> Self {
@@ -172,11 +186,11 @@ impl Transport {
                 "connection_broken",
                 format!("the connection to {place} broke before the answer came ({why}); the request may have been carried out"),
             )
-            .fix("look with 'parhelia containers' before you repeat it"),
+            .fix(LOOK_FIRST),
             Self::TimedOut => CliError::timeout(format!(
                 "{place} did not answer in time; the request may have been carried out"
             ))
-            .fix("look with 'parhelia containers' before you repeat it"),
+            .fix(LOOK_FIRST),
             Self::Unreachable(why) => CliError::failure("unreachable", format!("cannot reach {place}: {why}"))
                 .fix("check the address and the network"),
         }

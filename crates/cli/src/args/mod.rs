@@ -48,7 +48,9 @@ Examples:
   parhelia containers                       what is there, how it is, what it costs
   parhelia containers watch                 the same, live
   parhelia containers terminate c-01k9      end one (a unique prefix of its id is enough)
-  parhelia cleanup --orphans                end what nobody asked for";
+  parhelia cleanup --orphans                end what nobody asked for
+  parhelia run release.yaml                 a workflow of phases as a durable session, live
+  parhelia inbox                            what waits for a person, and the command that answers it";
 
 const EXAMPLES_AND_EXIT_CODES: &str = "\
 Examples:
@@ -57,6 +59,8 @@ Examples:
   parhelia containers watch                 the same, live
   parhelia containers terminate c-01k9      end one (a unique prefix of its id is enough)
   parhelia cleanup --orphans                end what nobody asked for
+  parhelia run release.yaml                 a workflow of phases as a durable session, live
+  parhelia inbox                            what waits for a person, and the command that answers it
 
 Exit codes:
   0 done        1 failure       2 wrong usage       3 not found     4 not allowed, or a conflict

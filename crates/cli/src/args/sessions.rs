@@ -48,12 +48,8 @@ Examples:
 Examples:
   parhelia sessions watch nightly           its tree, live; ends with it (0 completed, 5 failed or cancelled)
   parhelia sessions watch nightly -o jsonl  its events, one line each
-  parhelia sessions watch                   the list, live")]
-    Watch {
-        /// Its id, a unique prefix of it, or its name
-        #[arg(value_name = "ID")]
-        id: Option<String>,
-    },
+  parhelia sessions watch                   the list, live; in a pipe a line whenever one changes")]
+    Watch(SessionWatchArgs),
 
     /// End sessions and everything that they started: SIGTERM, then SIGKILL after the grace
     #[command(after_help = "\
@@ -116,6 +112,25 @@ pub(crate) struct SessionListArgs {
     /// At most this many, the newest
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) limit: Option<u64>,
+
+    /// Follow them until Ctrl-C, like `sessions watch`
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionWatchArgs {
+    /// Its id, a unique prefix of it, or its name
+    #[arg(value_name = "ID")]
+    pub(crate) id: Option<String>,
+
+    /// How often to look at the list; one session is shown as things happen
+    #[arg(short, long, value_name = "DURATION", default_value = "2s", value_parser = quantity::interval, conflicts_with = "id")]
+    pub(crate) interval: Duration,
+
+    /// Look this many times, then end
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "id")]
+    pub(crate) count: Option<u64>,
 }
 
 #[derive(Debug, Args)]

@@ -16,6 +16,9 @@ use crate::output::{self, text};
 /// How long the server may hold a question about events that have not happened yet.
 const HOLD: Duration = Duration::from_secs(2);
 
+/// How the server's refusals begin where nothing of that name is there.
+const UNKNOWN: &str = "there is no such ";
+
 pub(super) async fn run(ctx: &Context, args: InboxArgs) -> Result<()> {
     let Some(command) = args.command else {
         return if args.watch { follow(ctx).await } else { list(ctx).await };
@@ -146,11 +149,7 @@ async fn verdict(ctx: &Context, verdict: Verdict, args: VerdictArgs) -> Result<(
 
 async fn send(ctx: &Context, request: &AnswerWaits) -> Result<()> {
     let report: AnswerReport = ctx.client()?.post_once("/inbox", request).await?;
-    ctx.out.list(
-        &report.answered,
-        |wait| wait.id.to_string(),
-        || report.answered.iter().map(|wait| output::inbox::answered(wait, request.verdict)).collect(),
-    )?;
+    said(ctx, &report, request.verdict)?;
     if report.refused.is_empty() {
         return Ok(());
     }
@@ -160,6 +159,29 @@ async fn send(ctx: &Context, request: &AnswerWaits) -> Result<()> {
         [only] => format!("not answered: {only}"),
         several => format!("{} were not answered:\n  {}", several.len(), several.join("\n  ")),
     };
-    Err(CliError::new(Exit::Refused, "refused", message)
-        .fix("'parhelia inbox' shows what waits, and what each wants"))
+    let unknown = report.refused.iter().all(|refused| refused.reason.starts_with(UNKNOWN));
+    let error = match unknown {
+        true => CliError::new(Exit::NotFound, "not_found", message),
+        false => CliError::new(Exit::Refused, "refused", message),
+    };
+    Err(error.fix("'parhelia inbox' shows what waits, and what each wants"))
+}
+
+/// What became of each; for programs the refusals too.
+fn said(ctx: &Context, report: &AnswerReport, verdict: Verdict) -> Result<()> {
+    if ctx.out.format().is_structured() {
+        let answered = report.answered.iter().map(serde_json::to_value);
+        let refused = report.refused.iter().map(|refused| {
+            Ok(serde_json::json!({ "id": refused.id, "status": "refused", "reason": refused.reason }))
+        });
+        let each: Result<Vec<_>, serde_json::Error> = answered.chain(refused).collect();
+        let each =
+            each.map_err(|e| CliError::failure("output_failed", format!("cannot print the result: {e}")))?;
+        return ctx.out.list(&each, |_| String::new(), String::new);
+    }
+    ctx.out.list(
+        &report.answered,
+        |wait| wait.id.to_string(),
+        || report.answered.iter().map(|wait| output::inbox::answered(wait, verdict)).collect(),
+    )
 }

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use parhelia_core::cascade::Cascade;
 use parhelia_core::session::api::{CancelSession, SessionTree, StartSession};
-use parhelia_core::session::{PhaseStatus, Session, SessionStatus, TaskStatus, WaitStatus, explain};
+use parhelia_core::session::{Session, SessionStatus};
 use parhelia_core::time::Clock;
 
 use super::cascade;
-use super::containers::watch::{draw, terminal_rows};
-use super::sessions::watch::{Changes, verdict};
+use super::containers::watch::draw;
+use super::sessions::watch::{Changes, frame, verdict};
 use crate::args::RunCascadeArgs;
 use crate::client::Client;
 use crate::context::Context;
@@ -22,18 +22,11 @@ use crate::output::{self, text};
 
 /// Until a server that is away is asked again.
 const AWAY: Duration = Duration::from_secs(1);
-/// Levels with more tasks than this are told as a whole.
-const TASKS_TOLD: i64 = 20;
 /// What a program needs to know of its person.
 const OF_PERSON: [&str; 5] = ["PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ"];
 
 pub(crate) async fn run(ctx: &Context, args: RunCascadeArgs) -> Result<()> {
-    let cascade = cascade::read(&args.file).map_err(|mistakes| {
-        cascade::tell(&mistakes);
-        let count = text::counted(mistakes.len() as i64, "mistake");
-        CliError::usage(format!("{} has {count}", args.file.display()))
-            .fix("nothing was started; correct the file and run it again")
-    })?;
+    let cascade = cascade::needed(ctx, &args.file)?;
     let request = request(ctx, &args, &cascade)?;
     let client = ctx.client()?;
     let session: Session = client.post_once("/sessions", &request).await?;
@@ -195,7 +188,7 @@ impl<'a> Attached<'a> {
     /// Whether it is over.
     fn show(&mut self, tree: &SessionTree) -> Result<bool> {
         if self.live {
-            draw(&frame(self.ctx, tree), self.frames == 0)?;
+            draw(&frame(self.ctx, tree, "Ctrl-C asks whether to cancel or to detach"), self.frames == 0)?;
             self.frames += 1;
         } else {
             self.tell(tree);
@@ -207,11 +200,9 @@ impl<'a> Attached<'a> {
 
     /// In lines: what has changed since the last look.
     fn tell(&mut self, tree: &SessionTree) {
-        let mut lines = Vec::new();
-        changes(tree, "", &mut lines);
-        for (key, line) in lines {
-            if self.told.insert(key) {
-                self.ctx.out.note(&format!("{} {line}", text::clock(self.ctx.now())));
+        for line in output::session_lines::all(tree) {
+            if self.told.insert(line.key) {
+                self.ctx.out.note(&format!("{} {}", text::clock(self.ctx.now()), line.text));
             }
         }
     }
@@ -260,7 +251,7 @@ impl<'a> Attached<'a> {
         }
         let harder = if self.cancelled { " at once" } else { "" };
         let question = format!(
-            "\nSession {} runs. [c]ancel it{harder}, [d]etach and let it run, or Enter to go on: ",
+            "\nSession {} runs.\n[c]ancel it{harder}, [d]etach and let it run, or Enter to go on: ",
             self.id
         );
         let mut stderr = anstream::stderr();
@@ -293,76 +284,4 @@ async fn look(client: &Client, id: &str, changes: &mut Changes) -> Result<Sessio
 
 fn shown(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-fn frame(ctx: &Context, tree: &SessionTree) -> Vec<String> {
-    let title = format!("{} UTC; Ctrl-C asks whether to cancel or to detach", text::clock(ctx.now()));
-    let mut lines = vec![text::painted(&title, text::DIM), String::new()];
-    let screen = output::session_tree::screen(tree, ctx.now());
-    let room = terminal_rows().map_or(usize::MAX, |rows| rows.saturating_sub(4).max(2));
-    let total = screen.lines().count();
-    if total > room {
-        // What it waits for stands at the end, and is what somebody looks for.
-        let tail = tree.detail.waiting.len().min(room / 2);
-        lines.extend(screen.lines().take(room - tail - 1).map(str::to_owned));
-        lines.push(text::painted(&format!("… and {} more lines", total - (room - 1)), text::DIM));
-        lines.extend(screen.lines().skip(total - tail).map(str::to_owned));
-    } else {
-        lines.extend(screen.lines().map(str::to_owned));
-    }
-    lines
-}
-
-/// Everything that has happened so far, each with a key under which it is told once.
-fn changes(tree: &SessionTree, indent: &str, lines: &mut Vec<(String, String)>) {
-    let session = &tree.detail.view.session;
-    let id = session.session_id.as_str();
-    let said = |key: String, line: String| (format!("{id} {key}"), format!("{indent}{}", text::clean(&line)));
-    for phase in &tree.detail.phases {
-        let Some(row) = &phase.row else { continue };
-        let name = &phase.name;
-        if row.status != PhaseStatus::Skipped && phase.kind != "set" {
-            lines.push(said(format!("{name} begins"), format!("phase {name} begins")));
-        }
-        let told = phase.tasks.len() as i64 + phase.tasks_left_out <= TASKS_TOLD;
-        for task in phase.tasks.iter().filter(|_| phase.kind == "tasks").map(|view| &view.task) {
-            let key = format!("{name}/{} {} {}", task.key, task.attempt, task.state);
-            let line = match task.state {
-                TaskStatus::Failed => {
-                    let why = task.error.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-                    format!("task {name}/{} failed{why}", task.key)
-                }
-                TaskStatus::Completed if told => format!("task {name}/{} completed", task.key),
-                TaskStatus::Running if told && task.attempt > 1 => {
-                    format!("task {name}/{}: attempt {}", task.key, task.attempt)
-                }
-                _ => continue,
-            };
-            lines.push(said(key, line));
-        }
-        let child = row.child_session_id.as_ref();
-        let child =
-            child.and_then(|id| tree.below.iter().find(|one| one.detail.view.session.session_id == *id));
-        if let Some(child) = child {
-            changes(child, &format!("{indent}  "), lines);
-        }
-        if row.status.is_over() {
-            let why = row.error.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-            let time =
-                row.completed_at.map(|at| format!(" after {}", output::sessions::span(row.started_at, at)));
-            let time = time.filter(|_| row.status != PhaseStatus::Skipped).unwrap_or_default();
-            lines.push(said(
-                format!("{name} {}", row.status),
-                format!("phase {name} {}{time}{why}", row.status),
-            ));
-        }
-    }
-    for wait in tree.detail.waits.iter().filter(|wait| wait.status == WaitStatus::Open) {
-        let how = explain::command(wait).map(|how| format!("; {how}")).unwrap_or_default();
-        let line = format!("waits for {}: {}{how}", explain::awaited(wait), wait.description);
-        lines.push(said(wait.id.to_string(), line));
-    }
-    if session.status.is_over() || session.status == SessionStatus::Orphaned {
-        lines.push(said(session.status.to_string(), format!("session {id} {}", session.status)));
-    }
 }

@@ -35,7 +35,7 @@ async fn list(ctx: &Context, args: SignalListArgs) -> Result<()> {
         |signal| signal.id.to_string(),
         || match signals.is_empty() {
             true => String::new(),
-            false => output::signals::table(signals, ctx.now(), ctx.out.is_wide()),
+            false => output::signals::table(signals, ctx.now(), ctx.out.is_wide(), ctx.out.width()),
         },
     )?;
     if signals.is_empty() {

@@ -87,8 +87,13 @@ async fn carry_out(task: &ClaimedTask, worker: &str) -> TaskResult {
     let (exit_code, timed_out, mut output) = one(task, &task.command, limit).await;
     let mut verify_exit_code = None;
     if let Some(verify) = task.verify.as_ref().filter(|_| exit_code == Some(0)) {
-        let (code, _, _) = one(task, verify, limit).await;
+        let (code, _, said) = one(task, verify, limit).await;
         verify_exit_code = Some(code.unwrap_or(-1));
+        // Why it was refused. What was accepted stays what the task itself wrote: its values are made of it.
+        if code != Some(0) {
+            output.extend_from_slice(b"(verify)\n");
+            output.extend(said);
+        }
     }
     let mut truncated = output.len() > KEPT;
     if truncated {

@@ -50,7 +50,7 @@ fn item_block(out: &mut String, item: &InboxItem, now: Timestamp) {
         painted(&format!("for {}", human_age(item.waiting as f64)), DIM)
     );
     let _ = writeln!(out, "    {}", clean(&shortened(&item.description, 300)));
-    let mut wants = item.fits.clone();
+    let mut wants = fits(item);
     if let Some(deadline) = item.deadline {
         let left = seconds_between(now, deadline);
         let when = if left > 0.0 { format!("in {}", human_age(left)) } else { "any moment".to_owned() };
@@ -63,6 +63,14 @@ fn item_block(out: &mut String, item: &InboxItem, now: Timestamp) {
     }
     let _ = writeln!(out, "    {}", painted(&clean(&wants), DIM));
     let _ = writeln!(out, "    {}\n", clean(&item.command));
+}
+
+/// What an answer must be. Options that have a comma or a space in them are quoted, so that each is seen for itself.
+fn fits(item: &InboxItem) -> String {
+    match (item.fits.split_once(": "), super::sessions::options(&item.question)) {
+        (Some((some, _)), Some(options)) => format!("{some}: {options}"),
+        _ => item.fits.clone(),
+    }
 }
 
 fn job_block(out: &mut String, job: &WaitingJob) {
@@ -126,8 +134,8 @@ mod tests {
             task: None,
             description: "Which \u{1b}[31mcolour?".into(),
             session_name: Some("nightly".into()),
-            question: serde_json::json!({}),
-            fits: "one of: blue, green".into(),
+            question: serde_json::json!({"kind": "choice", "options": ["blue", "light, green", "red"]}),
+            fits: "one of: blue, light, green, red".into(),
             command: "parhelia inbox answer wait-01k9z3q8 blue".into(),
             since: at("2026-01-21T14:30:00Z"),
             deadline: Some(at("2026-01-21T15:30:00Z")),
@@ -140,7 +148,7 @@ mod tests {
             "\
 wait-01k9z3q8  hitl  release nightly: ask  for 2m
     Which \\u{1b}[31mcolour?
-    one of: blue, green; in 58m its phase fails
+    one of: blue, \"light, green\", red; in 58m its phase fails
     parhelia inbox answer wait-01k9z3q8 blue
 
 1 thing waits for a person; 2 waits for signals or sensors

@@ -12,6 +12,8 @@ pub(crate) mod instances;
 pub(crate) mod jobs;
 pub(crate) mod reconciler;
 pub(crate) mod recovery;
+pub(crate) mod session_lines;
+pub(crate) mod session_list;
 pub(crate) mod session_tree;
 pub(crate) mod sessions;
 pub(crate) mod settings;
@@ -51,6 +53,13 @@ impl Out {
 
     pub(crate) fn is_wide(&self) -> bool {
         self.format == Format::Wide
+    }
+
+    /// How many columns a person's terminal has. In a pipe nothing is cut, nor where everything was asked for.
+    pub(crate) fn width(&self) -> Option<usize> {
+        let narrow = self.format == Format::Table && io::stdout().is_terminal();
+        let size = narrow.then(|| rustix::termios::tcgetwinsize(io::stdout()).ok()).flatten()?;
+        Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
     }
 
     /// Writes `text` to standard output, colours removed where they do not belong.

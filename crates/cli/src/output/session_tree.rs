@@ -7,17 +7,40 @@ use jiff::Timestamp;
 use parhelia_core::session::api::{PhaseView, SessionTree, TaskView};
 
 use super::sessions::{
-    ended, phase_style, progress, span, status_style, task_style, tasks_worth_showing, what,
+    ended, phase_style, progress, reason_parts, span, status_style, task_style, tasks_worth_showing, what,
 };
-use super::text::{BOLD, DIM, YELLOW_BOLD, clean, painted, shortened};
+use super::text::{BOLD, DIM, YELLOW_BOLD, clean, painted, shortened, wrapped};
 
-pub(crate) fn screen(tree: &SessionTree, now: Timestamp) -> String {
+/// `width` is the terminal's: the reasons for waiting are broken to fit, so that no command is lost at its edge.
+pub(crate) fn screen(tree: &SessionTree, now: Timestamp, width: Option<usize>) -> String {
     let mut out = String::new();
-    branch(&mut out, tree, "", now);
+    branch(&mut out, tree, "", now, width);
     out
 }
 
-fn branch(out: &mut String, tree: &SessionTree, indent: &str, now: Timestamp) {
+/// The same in at most `room` lines. What it waits for stands at the end, and is what somebody looks for.
+pub(crate) fn fitted(tree: &SessionTree, now: Timestamp, width: Option<usize>, room: usize) -> Vec<String> {
+    let screen = screen(tree, now, width);
+    let lines: Vec<&str> = screen.lines().collect();
+    if lines.len() <= room {
+        return lines.into_iter().map(str::to_owned).collect();
+    }
+    let mut reasons = String::new();
+    waiting(&mut reasons, &tree.detail.waiting, "", width);
+    let tail = reasons.lines().count().min(room * 3 / 4);
+    let head = room.saturating_sub(tail + 1);
+    let left_out = lines.len() - head - tail;
+    let more = painted(&format!("… and {left_out} more lines"), DIM);
+    let (first, last) = (&lines[..head], &lines[lines.len() - tail..]);
+    first
+        .iter()
+        .map(|line| (*line).to_owned())
+        .chain([more])
+        .chain(last.iter().map(|l| (*l).to_owned()))
+        .collect()
+}
+
+fn branch(out: &mut String, tree: &SessionTree, indent: &str, now: Timestamp, width: Option<usize>) {
     let detail = &tree.detail;
     let view = &detail.view;
     let session = &view.session;
@@ -46,12 +69,28 @@ fn branch(out: &mut String, tree: &SessionTree, indent: &str, now: Timestamp) {
         tasks(out, phase, &deeper, child.is_some(), now);
         if let Some(child) = child {
             let _ = write!(out, "{deeper}└─ ");
-            branch(out, child, &format!("{deeper}   "), now);
+            branch(out, child, &format!("{deeper}   "), now, width);
         }
     }
-    for (at, why) in detail.waiting.iter().enumerate() {
-        let twig = if at + 1 == detail.waiting.len() { "└─ " } else { "├─ " };
-        let _ = writeln!(out, "{indent}{twig}{}", painted(&clean(why), YELLOW_BOLD));
+    waiting(out, &detail.waiting, indent, width);
+}
+
+/// Why it is not done; the command that would change it on a line of its own, to be copied.
+fn waiting(out: &mut String, reasons: &[String], indent: &str, width: Option<usize>) {
+    for (at, reason) in reasons.iter().enumerate() {
+        let (twig, below) = if at + 1 == reasons.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        let (why, command) = reason_parts(reason);
+        let why = clean(&why);
+        let lines = match width {
+            Some(width) => wrapped(&why, width.saturating_sub(indent.chars().count() + 3).max(20)),
+            None => vec![why],
+        };
+        for (line, twig) in lines.iter().zip(std::iter::once(twig).chain(std::iter::repeat(below))) {
+            let _ = writeln!(out, "{indent}{twig}{}", painted(line, YELLOW_BOLD));
+        }
+        if let Some(command) = command {
+            let _ = writeln!(out, "{indent}{below}  {}", painted(&clean(&command), BOLD));
+        }
     }
 }
 

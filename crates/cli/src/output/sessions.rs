@@ -4,19 +4,20 @@ use std::fmt::Write;
 
 use anstyle::Style;
 use jiff::Timestamp;
+use parhelia_core::ids::SessionId;
 use parhelia_core::session::api::{
-    CleanupSessionsReport, PhaseView, Progress, SessionDetail, SessionTotals, SessionView, TaskView,
+    CleanupSessionsReport, PhaseView, Progress, SessionDetail, SessionView, TaskView,
 };
 use parhelia_core::session::{
-    AttemptStatus, PhaseStatus, Session, SessionStatus, TaskStatus, WaitRow, WaitStatus, explain,
+    AttemptStatus, FailureReason, PhaseStatus, Session, SessionStatus, TaskStatus, WaitRow, WaitStatus,
+    explain,
 };
 use parhelia_core::time::{human_age, seconds_between};
 use serde_json::Value;
 
 use super::table::{Cell, Table, cell, styled};
 use super::text::{
-    BOLD, DIM, GREEN, PLAIN, RED, RED_BOLD, YELLOW, YELLOW_BOLD, clean, counted, or_dash, painted, shortened,
-    time_utc,
+    BOLD, DIM, GREEN, PLAIN, RED, RED_BOLD, YELLOW, YELLOW_BOLD, clean, counted, painted, shortened, time_utc,
 };
 
 /// What of a long value is shown.
@@ -58,7 +59,7 @@ pub(crate) fn span(from: Timestamp, to: Timestamp) -> String {
     human_age(seconds_between(from, to).max(0.0))
 }
 
-fn ago(at: Timestamp, now: Timestamp) -> String {
+pub(crate) fn ago(at: Timestamp, now: Timestamp) -> String {
     format!("{} ago", span(at, now))
 }
 
@@ -69,112 +70,6 @@ pub(crate) fn progress(progress: &Progress) -> String {
         let _ = write!(text, " ({}/{} tasks)", progress.tasks_done, progress.tasks);
     }
     text
-}
-
-/// What it waits for, in a few words.
-fn waits_for(session: &Session) -> Cell {
-    if session.cancel_requested && !session.status.is_over() {
-        return styled("its end (cancelling)", YELLOW);
-    }
-    match (session.status, session.blocked_type) {
-        (SessionStatus::Blocked, Some(kind)) => {
-            let on = session.blocked_on.as_deref().unwrap_or("");
-            let what = session.blocked_description.as_deref().filter(|text| !text.is_empty()).unwrap_or(on);
-            styled(format!("{kind}: {}", shortened(what, 40)), YELLOW_BOLD)
-        }
-        (SessionStatus::Orphaned, _) => styled("sessions resume", RED),
-        (SessionStatus::Error, _) => cell(shortened(or_dash(session.error_message.as_deref()), 44)),
-        _ => cell("-"),
-    }
-}
-
-fn heartbeat(view: &SessionView, now: Timestamp) -> Cell {
-    if view.session.status.is_over() {
-        return cell("-");
-    }
-    let style = if view.owner_alive { PLAIN } else { RED };
-    styled(ago(view.session.heartbeat_at, now), style)
-}
-
-pub(crate) fn table(views: &[SessionView], now: Timestamp, wide: bool) -> String {
-    let mut columns = vec![
-        ("SESSION", 0),
-        ("CASCADE", 0),
-        ("STATUS", 12),
-        ("PHASE", 0),
-        ("PROGRESS", 0),
-        ("WAITS FOR", 0),
-        ("AGE", 8),
-        ("HEARTBEAT", 0),
-    ];
-    if wide {
-        columns.extend([("NAME", 0), ("PARENT", 0), ("OWNER", 0), ("BY", 0), ("STARTED", 0)]);
-    }
-    let mut table = Table::new(&columns);
-    for view in views {
-        let session = &view.session;
-        let mut row = vec![
-            cell(session.session_id.as_str()),
-            cell(&session.cascade_id),
-            styled(session.status.as_str(), status_style(session.status)),
-            cell(or_dash(session.current_phase.as_deref())),
-            cell(progress(&view.progress)),
-            waits_for(session),
-            cell(human_age(view.age as f64)),
-            heartbeat(view, now),
-        ];
-        if wide {
-            row.extend([
-                cell(or_dash(session.name.as_deref())),
-                cell(or_dash(session.parent_session_id.as_ref().map(|id| id.as_str()))),
-                cell(or_dash(session.owner_id.as_deref())),
-                cell(&session.created_by),
-                cell(time_utc(session.started_at)),
-            ]);
-        }
-        table.row(row);
-    }
-    table.render()
-}
-
-fn totals(totals: &SessionTotals) -> String {
-    let mut line = format!("Total: {}", counted(totals.total, "session"));
-    for status in SessionStatus::ALL {
-        let count = totals.by_status.get(status.as_str()).copied().unwrap_or(0);
-        if count > 0 {
-            let word = format!("{}: {count}", capital(status.as_str()));
-            let _ = write!(line, " | {}", painted(&word, status_style(*status)));
-        }
-    }
-    if totals.inbox > 0 {
-        let _ =
-            write!(line, " | {}", painted(&format!("Waiting for a person: {}", totals.inbox), YELLOW_BOLD));
-    }
-    line
-}
-
-fn capital(word: &str) -> String {
-    let mut letters = word.chars();
-    letters.next().map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + letters.as_str())
-}
-
-pub(crate) fn list(views: &[SessionView], sums: &SessionTotals, now: Timestamp, wide: bool) -> String {
-    format!("{}\n{}\n", table(views, now, wide), totals(sums))
-}
-
-/// One session in a stream.
-pub(crate) fn line(view: &SessionView, now: Timestamp) -> String {
-    let session = &view.session;
-    format!(
-        "[{}] {} {} {} {} {} {}",
-        super::text::clock(now),
-        session.session_id,
-        clean(&session.cascade_id),
-        session.status,
-        clean(or_dash(session.current_phase.as_deref())),
-        progress(&view.progress),
-        human_age(view.age as f64)
-    )
 }
 
 pub(crate) fn resumed(session: &Session) -> String {
@@ -231,8 +126,8 @@ fn value(value: &Value) -> Option<String> {
     (!empty).then(|| shortened(&value.to_string(), SHOWN))
 }
 
-/// The one screen of `sessions show`.
-pub(crate) fn show(detail: &SessionDetail, now: Timestamp) -> String {
+/// The one screen of `sessions show`; `next` went on with it.
+pub(crate) fn show(detail: &SessionDetail, next: &[SessionId], now: Timestamp) -> String {
     let view = &detail.view;
     let session = &view.session;
     let mut block = Block(format!("Session: {}\n", session.session_id));
@@ -270,6 +165,9 @@ pub(crate) fn show(detail: &SessionDetail, now: Timestamp) -> String {
             None => id.to_string(),
         }),
     );
+    for id in next {
+        block.field("Continued by", id.as_str());
+    }
     if let Some(checkpoint) = &detail.last_checkpoint {
         let what = if checkpoint.task_id.is_some() { "a task of " } else { "" };
         block.field(
@@ -277,12 +175,7 @@ pub(crate) fn show(detail: &SessionDetail, now: Timestamp) -> String {
             clean(&format!("{} ({what}{}, {})", checkpoint.id, checkpoint.phase, ago(checkpoint.at, now))),
         );
     }
-    let resumable = match (session.resumable, session.auto_resume) {
-        (true, true) => "yes, by itself",
-        (true, false) => "yes, with 'parhelia sessions resume'",
-        (false, _) => "no",
-    };
-    block.field("Resumable", resumable);
+    block.field("Resumable", resumable(session));
     block.maybe("Inputs", value(&detail.inputs));
     block.maybe("Outputs", value(&detail.outputs));
     if session.cancel_requested {
@@ -303,22 +196,56 @@ pub(crate) fn show(detail: &SessionDetail, now: Timestamp) -> String {
         block.section("Not done because");
         for reason in &detail.waiting {
             // The command stands on a line of its own, to be copied.
-            let (why, command) = reason.rsplit_once("; parhelia ").unwrap_or((reason, ""));
-            let _ = writeln!(block.0, "    {}", clean(why));
-            if !command.is_empty() {
-                let _ = writeln!(block.0, "      {}", painted(&clean(&format!("parhelia {command}")), BOLD));
+            let (why, command) = reason_parts(reason);
+            let _ = writeln!(block.0, "    {}", clean(&why));
+            if let Some(command) = command {
+                let _ = writeln!(block.0, "      {}", painted(&clean(&command), BOLD));
             }
         }
     }
     for wait in open {
-        if let Some(options) =
-            wait.question.get("options").and_then(Value::as_array).filter(|all| !all.is_empty())
-        {
-            let all: Vec<&str> = options.iter().filter_map(Value::as_str).collect();
-            let _ = writeln!(block.0, "    {} can be: {}", wait.id, clean(&all.join(", ")));
+        if let Some(options) = options(&wait.question) {
+            let _ = writeln!(block.0, "    {} can be: {}", wait.id, clean(&options));
         }
     }
     block.0
+}
+
+/// Why something is not done, and the command that would change it.
+pub(crate) fn reason_parts(reason: &str) -> (String, Option<String>) {
+    let (why, command) = match reason.rsplit_once("; parhelia ") {
+        Some((why, command)) => (why, Some(format!("parhelia {command}"))),
+        None => (reason, None),
+    };
+    // The only task of a phase is called like it, and need not be named twice.
+    let once = why.split_once(": ").and_then(|(phase, rest)| {
+        let rest = rest.strip_prefix(phase)?.strip_prefix(" tries again")?;
+        Some(format!("{phase}: tries again{rest}"))
+    });
+    (once.unwrap_or_else(|| why.to_owned()), command)
+}
+
+/// What somebody may choose from, each told apart from the next.
+pub(crate) fn options(question: &Value) -> Option<String> {
+    let all = question.get("options").and_then(Value::as_array).filter(|all| !all.is_empty())?;
+    let shown = all.iter().filter_map(Value::as_str).map(|option| {
+        let plain = !option.is_empty() && !option.contains([',', ' ', '\'', '"']);
+        if plain { option.to_owned() } else { format!("{option:?}") }
+    });
+    Some(shown.collect::<Vec<_>>().join(", "))
+}
+
+/// How it would go on if its server died, or now that it is over.
+fn resumable(session: &Session) -> &'static str {
+    match session.status {
+        _ if !session.resumable => "no",
+        SessionStatus::Completed => "from a phase, with 'parhelia sessions resume --from PHASE'",
+        SessionStatus::Error | SessionStatus::Cancelled | SessionStatus::Orphaned => {
+            "yes, with 'parhelia sessions resume'"
+        }
+        _ if session.auto_resume => "yes, by itself",
+        _ => "yes, with 'parhelia sessions resume'",
+    }
 }
 
 fn tally(progress: &Progress) -> String {
@@ -424,10 +351,14 @@ pub(crate) fn ended(view: &TaskView) -> String {
     if task.attempt > 1 {
         parts.push(format!("attempt {}", task.attempt));
     }
-    if let Some(code) = task.exit_code {
-        parts.push(format!("exit {code}"));
-    }
     let last = view.attempts.last();
+    // The exit code of a failed verification is not that of the task, and the error says it.
+    let refused = task.failure_reason == Some(FailureReason::VerificationFailed);
+    match task.exit_code {
+        Some(code) if refused && task.error.is_none() => parts.push(format!("verify exit {code}")),
+        Some(code) if !refused => parts.push(format!("exit {code}")),
+        _ => {}
+    }
     if last.is_some_and(|attempt| attempt.status == AttemptStatus::Waiting) {
         parts.push("needs a person".to_owned());
     }
@@ -436,6 +367,9 @@ pub(crate) fn ended(view: &TaskView) -> String {
     }
     if let Some(container) = last.and_then(|attempt| attempt.container_id.as_ref()) {
         parts.push(container.to_string());
+    }
+    if let Some(verify) = last.and_then(|attempt| attempt.verify_container_id.as_ref()) {
+        parts.push(format!("verified in {verify}"));
     }
     parts.join(", ")
 }

@@ -1,7 +1,8 @@
 use super::*;
 use crate::output::fixtures::{at, plain};
-use crate::output::session_tree;
-use parhelia_core::session::api::SessionTree;
+use crate::output::session_list::list;
+use crate::output::{session_lines, session_tree};
+use parhelia_core::session::api::{SessionTotals, SessionTree};
 use serde_json::json;
 
 /// A release that has built and tested, with a retry, and waits for an approval; its server may be dead.
@@ -57,7 +58,7 @@ fn now() -> Timestamp {
 
 #[test]
 fn one_screen_says_how_far_it_is_what_it_waits_for_and_the_command_that_answers() {
-    let screen = show(&detail(), now());
+    let screen = show(&detail(), &[], now());
     assert_eq!(
         plain(&screen),
         "\
@@ -106,7 +107,7 @@ fn each_receipt_of_a_cancel_is_shown_and_answers_stay_visible() {
     wait.answer_reason = Some("not on a Friday".into());
     wait.answered_at = Some(at("2026-01-21T14:33:00Z"));
     detail.waiting = explain::not_done(&detail, now());
-    let screen = plain(&show(&detail, now()));
+    let screen = plain(&show(&detail, &[], now()));
     for part in [
         "Requested:  2026-01-21 14:34:00 UTC by bob (off)",
         "Grace:      10s",
@@ -131,18 +132,43 @@ fn the_list_says_what_each_waits_for_and_whose_server_is_silent() {
     failed.session.error_message = Some("exit code 1".into());
     let by_status = [("blocked".to_owned(), 1), ("running".to_owned(), 1), ("error".to_owned(), 1)].into();
     let sums = SessionTotals { total: 3, by_status, inbox: 1 };
-    let screen = list(&[blocked, dead, failed], &sums, now(), false);
+    let all = [blocked, dead, failed];
+    let screen = list(&all, &sums, now(), false, None);
     assert_eq!(
         plain(&screen),
         "\
-SESSION         CASCADE   STATUS      PHASE     PROGRESS          WAITS FOR           AGE     HEARTBEAT
-sess-01k9z3q8   release   blocked     approve   2/4 (3/3 tasks)   approval: deploy?   10m     10s ago
-sess-01k9z3q8   release   running     build     2/4 (3/3 tasks)   -                   10m     10s ago
-sess-01k9z3q8   release   error       approve   2/4 (3/3 tasks)   exit code 1         10m     -
+SESSION         NAME      CASCADE   STATUS      PHASE     PROGRESS          AGE     HEARTBEAT   WAITS FOR
+sess-01k9z3q8   nightly   release   blocked     approve   2/4 (3/3 tasks)   10m     10s ago     approval: deploy?
+sess-01k9z3q8   nightly   release   running     build     2/4 (3/3 tasks)   10m     10s ago     -
+sess-01k9z3q8   nightly   release   error       approve   2/4 (3/3 tasks)   10m     -           exit code 1
 
 Total: 3 sessions | Running: 1 | Blocked: 1 | Error: 1 | Waiting for a person: 1
 "
     );
+
+    // A line each on a terminal: first without the heartbeat and the tasks, then name and cascade in one.
+    let mut all = all;
+    all[1].session.name = None;
+    all[1].session.error_message = Some("x".repeat(200));
+    all[1].session.status = SessionStatus::Error;
+    let screen = plain(&list(&all, &sums, now(), false, Some(90)));
+    assert!(
+        screen.starts_with("SESSION        NAME     CASCADE  STATUS   PHASE    PROGRESS  AGE  WAITS FOR\n"),
+        "{screen}"
+    );
+    let screen = plain(&list(&all, &sums, now(), false, Some(75)));
+    let table: Vec<&str> = screen.lines().take(4).collect();
+    assert_eq!(
+        table,
+        [
+            "SESSION        NAME     STATUS   PHASE    PROGRESS  AGE  WAITS FOR",
+            "sess-01k9z3q8  nightly  blocked  approve  2/4       10m  approval: deploy?",
+            "sess-01k9z3q8  release  error    build    2/4       10m  xxxxxxxxxxxxxxxxx…",
+            "sess-01k9z3q8  nightly  error    approve  2/4       10m  exit code 1",
+        ]
+    );
+    let screen = plain(&list(&all, &sums, now(), false, Some(40)));
+    assert!(screen.lines().take(4).all(|line| line.chars().count() <= 40), "{screen}");
 }
 
 #[test]
@@ -167,7 +193,7 @@ fn a_tree_shows_phases_tasks_and_the_sessions_below() {
     });
     let tree = SessionTree { detail: parent, below: vec![SessionTree { detail: child, below: Vec::new() }] };
     assert_eq!(
-        plain(&session_tree::screen(&tree, now())),
+        plain(&session_tree::screen(&tree, now(), None)),
         "\
 sess-01k9z3q8 release nightly blocked 2/4 (3/3 tasks) 10m
 ├─ build    run      completed  1m     exit 0
@@ -178,7 +204,104 @@ sess-01k9z3q8 release nightly blocked 2/4 (3/3 tasks) 10m
 ├─ deploy   run      running    1m     sess-child
 │  └─ sess-child release completed 2/4 (3/3 tasks) 1m
 │     └─ build  run      completed  1m     exit 0
-└─ approve: waits for an approval, for 5m: deploy?; in 55m it fails because nobody answered in time; parhelia inbox approve wait-01k9z3q8
+└─ approve: waits for an approval, for 5m: deploy?; in 55m it fails because nobody answered in time
+     parhelia inbox approve wait-01k9z3q8
 "
     );
+    let narrow = plain(&session_tree::screen(&tree, now(), Some(60)));
+    let wanted = "
+└─ approve: waits for an approval, for 5m: deploy?; in 55m
+   it fails because nobody answered in time
+     parhelia inbox approve wait-01k9z3q8
+";
+    assert!(narrow.ends_with(wanted), "{narrow}");
+    // On a low terminal the tree is cut, and not the answer.
+    let low = session_tree::fitted(&tree, now(), Some(60), 6);
+    let low: Vec<String> = low.iter().map(|line| plain(line)).collect();
+    assert_eq!(low.len(), 6, "{low:?}");
+    assert_eq!(low[2], "… and 7 more lines");
+    assert!(low[5].contains("parhelia inbox approve wait-01k9z3q8"), "{low:?}");
+}
+
+#[test]
+fn the_lines_tell_every_retry_and_what_came_of_each_wait_in_their_order() {
+    let mut detail = detail();
+    let attempt = |number: i64, from: &str, to: &str, status: &str| -> parhelia_core::session::AttemptRow {
+        let failed = status == "failed";
+        serde_json::from_value(json!({
+            "task_id": "ta-0001", "attempt": number, "session_id": "sess-01k9z3q8", "phase": "build", "status": status,
+            "started_at": from, "ended_at": to, "failure_reason": failed.then_some("task_failed"),
+            "message": failed.then_some("it exited with code 1"),
+        }))
+        .unwrap()
+    };
+    let build = &mut detail.phases[0].tasks[0];
+    build.task.attempt = 2;
+    build.attempts = vec![
+        attempt(1, "2026-01-21T14:25:00Z", "2026-01-21T14:25:30Z", "failed"),
+        attempt(2, "2026-01-21T14:25:31Z", "2026-01-21T14:26:00Z", "completed"),
+    ];
+    let mut tree = SessionTree { detail, below: Vec::new() };
+    let told = |tree: &SessionTree| -> Vec<String> {
+        session_lines::all(tree).into_iter().map(|line| line.text).collect()
+    };
+    let lines = [
+        "phase build begins",
+        "phase build: attempt 1 failed: it exited with code 1; it is tried again",
+        "phase build completed after 1m",
+        "phase test begins",
+        "task test/unit completed",
+        "phase test completed after 4m",
+        "phase approve begins",
+        "phase approve: waits for an approval: deploy?; parhelia inbox approve wait-01k9z3q8",
+    ];
+    assert_eq!(told(&tree), lines);
+    let keys = |tree: &SessionTree| -> Vec<String> {
+        session_lines::all(tree).into_iter().map(|line| line.key).collect()
+    };
+    let before = keys(&tree);
+
+    // Nobody answered, and it goes on: that is not the same as being approved.
+    let wait = &mut tree.detail.waits[0];
+    wait.status = WaitStatus::TimedOut;
+    wait.on_timeout = "continue".into();
+    wait.deadline = Some(at("2026-01-21T14:34:00Z"));
+    let row = tree.detail.phases[2].row.as_mut().unwrap();
+    row.status = PhaseStatus::Completed;
+    row.completed_at = Some(at("2026-01-21T14:34:00Z"));
+    assert_eq!(
+        told(&tree)[8..],
+        ["phase approve: nobody answered in time; it goes on without it", "phase approve completed after 4m"]
+    );
+    assert_eq!(keys(&tree)[..8], before, "what was told is not told again");
+
+    let wait = &mut tree.detail.waits[0];
+    wait.status = WaitStatus::Answered;
+    wait.answer = Some(json!(false));
+    wait.answered_by = Some("ann".into());
+    wait.answered_at = wait.deadline;
+    assert_eq!(told(&tree)[8], "phase approve: denied by ann");
+}
+
+#[test]
+fn options_are_told_apart_and_nothing_is_said_twice() {
+    let question = json!({"kind": "choice", "options": ["a", "b, c", "d"]});
+    assert_eq!(options(&question).as_deref(), Some("a, \"b, c\", d"));
+    assert_eq!((options(&json!({"options": []})), options(&json!({}))), (None, None));
+    assert_eq!(reason_parts("sens: sens tries again in 5s").0, "sens: tries again in 5s");
+    assert_eq!(reason_parts("level: one tries again in 5s").0, "level: one tries again in 5s");
+    let (why, command) = reason_parts("a: waits for an answer; parhelia inbox answer wait-1 yes");
+    assert_eq!(
+        (why.as_str(), command.as_deref()),
+        ("a: waits for an answer", Some("parhelia inbox answer wait-1 yes"))
+    );
+
+    // What is over goes on by nobody's hand but a person's.
+    let mut detail = detail();
+    detail.view.session.status = SessionStatus::Error;
+    assert!(
+        plain(&show(&detail, &[], now())).contains("Resumable:    yes, with 'parhelia sessions resume'\n")
+    );
+    detail.view.session.status = SessionStatus::Completed;
+    assert!(plain(&show(&detail, &[], now())).contains("Resumable:    from a phase, with"));
 }

@@ -4,6 +4,7 @@ use anstyle::{AnsiColor, Style};
 use jiff::Timestamp;
 use parhelia_core::event::Severity;
 use parhelia_core::state::{ContainerState, Health};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub(crate) const PLAIN: Style = Style::new();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -121,6 +122,36 @@ pub(crate) fn shortened(text: &str, max: usize) -> String {
     text.chars().take(max.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// At most `columns` wide on a terminal, the last of them an ellipsis when something was cut.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut used = 1;
+    let kept = text.chars().take_while(|c| {
+        used += c.width().unwrap_or(0);
+        used <= columns
+    });
+    kept.chain((columns > 0).then_some('…')).collect()
+}
+
+/// In lines of at most `width` columns, broken between words. A word that is longer stays whole: it may be a name that
+/// somebody wants to copy.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        if !line.is_empty() && line.width() + 1 + word.width() > width {
+            lines.push(std::mem::take(&mut line));
+        } else if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines
+}
+
 pub(crate) fn state_style(state: ContainerState) -> Style {
     match state {
         ContainerState::Orphaned => RED,
@@ -180,6 +211,18 @@ mod tests {
         assert_eq!(line(&["sh", "-c", "echo 'hi' $X", ""]), r"sh -c 'echo '\''hi'\'' $X' ''");
         assert_eq!(shortened("abcdef", 4), "abc…");
         assert_eq!(shortened("abcd", 4), "abcd");
+    }
+
+    #[test]
+    fn lines_break_between_words_alone() {
+        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrapped("a much-too-long-word b", 6), ["a", "much-too-long-word", "b"]);
+        assert_eq!(wrapped("", 6), [""]);
+        assert_eq!(
+            (cut("abcdef", 4), cut("漢字漢字", 6), cut("abcd", 4)),
+            ("abc…".into(), "漢字…".into(), "abcd".into())
+        );
+        assert_eq!(cut("ab", 0), "");
     }
 
     #[test]

@@ -192,6 +192,26 @@ fn detached_it_prints_the_id_alone_and_goes_on() {
 }
 
 #[test]
+fn who_only_came_to_look_leaves_the_job_alone_when_told_to_end() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let work = tempfile::tempdir().unwrap();
+    let script = "echo ready; while [ ! -e end ]; do sleep 0.02; done; exit 9";
+    let dir = work.path().to_str().unwrap();
+    home.ok(&["exec", "--detach", "--name", "d", "--workdir", dir, "--", "sh", "-c", script]);
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::HUP, 129), (Signal::QUIT, 131)] {
+        let mut looking = Running::start(&home, &["jobs", "attach", "d"]);
+        looking.says("ready\n");
+        looking.signal(signal);
+        let said = looking.end();
+        assert_eq!(said.code, code, "{said:?}");
+        assert!(said.err.contains("the job goes on"), "{said:?}");
+    }
+    std::fs::write(work.path().join("end"), "").unwrap();
+    assert_eq!(home.run(&["jobs", "attach", "d"]).code, 9);
+}
+
+#[test]
 fn a_killed_supervisor_is_told_of_and_not_waited_for() {
     let home = Home::new();
     let _server = home.up(&[]);

@@ -46,7 +46,8 @@ fn each_kind_of_question_takes_what_fits_and_says_so_when_it_does_not() {
     let blocked = until_session(&home, &id, "blocked");
     assert!(blocked["blocked_type"].is_string() && blocked["blocked_since"].is_string(), "{blocked}");
     let screen = home.ok(&["inbox"]);
-    for part in ["Which ones?", "any of: a, b, c", "one of: blue, light green", "7 things wait for a person"]
+    for part in
+        ["Which ones?", "any of: a, b, c", "one of: blue, \"light green\"", "7 things wait for a person"]
     {
         assert!(screen.contains(part), "{part}\n{screen}");
     }
@@ -71,7 +72,14 @@ fn each_kind_of_question_takes_what_fits_and_says_so_when_it_does_not() {
     refused(&["answer", &rate, "6"], "a whole number from 1 to 5");
     refused(&["answer", &approve, "--choice", "a"], "approve or deny it");
     refused(&["answer", "asks", "yes"], "asks more than one thing");
-    refused(&["answer", "wait-nothere", "yes"], "there is no such wait");
+    for nobody in ["wait-nothere", "nobody"] {
+        let said = home.run(&["inbox", "answer", nobody, "yes"]);
+        assert!(said.code == 3 && said.err.contains("there is no such wait"), "{said:?}");
+    }
+    let said = home.run(&["inbox", "answer", &confirm, "wait-nothere", "perhaps", "-o", "json"]);
+    let each: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((said.code, text(&each[0], "status"), text(&each[1], "id")), (4, "refused", "wait-nothere"));
+    assert!(text(&each[0], "reason").contains("yes or no"), "{each}");
     let none = home.run(&["inbox", "answer", &confirm]);
     assert!(none.code == 2 && none.err.contains("there is no answer"), "{none:?}");
     assert_eq!(home.json(&["inbox"])["items"].as_array().unwrap().len(), 7, "nothing was taken");

@@ -66,6 +66,12 @@ impl Agent {
         result["structuredContent"].clone()
     }
 
+    /// The text of an answer.
+    fn says(&mut self, tool: &str, arguments: Value) -> String {
+        let result = self.ok(json!(["call", tool, arguments]));
+        text(&result["content"][0], "text").to_owned()
+    }
+
     /// A call that fails as an agent can read it: the error.
     fn fails(&mut self, tool: &str, arguments: Value) -> Value {
         let result = self.ok(json!(["call", tool, arguments]));
@@ -386,6 +392,14 @@ fn sessions_inbox_and_signals_say_what_the_command_line_says() {
             "{told}"
         );
 
+        // The text is for somebody who has tools and no command line.
+        let shown = agent.says("parhelia_sessions", json!({"action": "show", "session_id": id}));
+        assert!(
+            shown.contains("parhelia_inbox with action=answer, ids=[wait-")
+                && !shown.contains("parhelia inbox"),
+            "{shown}"
+        );
+
         let inbox = agree(&mut agent, "parhelia_inbox", &json!({}), "/inbox", &home, &["inbox"]);
         let wait = text(&inbox["items"][0], "id").to_owned();
         assert_eq!(text(&inbox["items"][0], "description"), "Which, ann?", "{inbox}");
@@ -396,7 +410,10 @@ fn sessions_inbox_and_signals_say_what_the_command_line_says() {
         assert_eq!(right["report"]["answered"][0]["answer"], "b", "{right}");
         let twice = agent.call("parhelia_inbox", answer("a"));
         assert!(text(&twice["report"]["refused"][0], "reason").contains("answered it already"), "{twice}");
-        let approve = agent.call("parhelia_inbox", json!({"action": "approve", "ids": [id]}));
+        let approve = json!({"action": "approve", "ids": [id]});
+        let said = agent.says("parhelia_inbox", approve.clone());
+        assert!(said.starts_with(&format!("{id} was not answered: nothing of session")), "{said}");
+        let approve = agent.call("parhelia_inbox", approve);
         assert!(text(&approve["report"]["refused"][0], "reason").contains("waits for a person"), "{approve}");
 
         let fire = json!({"action": "fire", "name": "go", "session_id": id, "payload": {"n": round}});
@@ -407,6 +424,10 @@ fn sessions_inbox_and_signals_say_what_the_command_line_says() {
             Some(shown["session"].clone()).filter(|session| session["status"] == "completed")
         });
         assert_eq!(done["phases"][2]["row"]["outputs"]["said"], "b", "{done}");
+        let shown = agent.says("parhelia_sessions", json!({"action": "show", "session_id": id}));
+        assert!(shown.contains("phase end (set): completed outputs={\"said\":\"b\"}"), "{shown}");
+        let error = agent.fails("parhelia_sessions", json!({"action": "resume", "session_id": id}));
+        assert!(text(&error, "fix").starts_with("give from_phase"), "{error}");
         let command = ["signals", "list"];
         agree(&mut agent, "parhelia_signals", &json!({}), "/signals", &home, &command);
 
@@ -425,7 +446,8 @@ fn sessions_inbox_and_signals_say_what_the_command_line_says() {
         let error = agent.fails("parhelia_sessions", json!({"action": "show", "session_id": "nobody"}));
         assert!(text(&error, "fix").contains("parhelia_sessions"), "{error}");
         agent.fails("parhelia_sessions", json!({"action": "show"}));
-        agent.fails("parhelia_run", json!({"text": "cascade_id: x\nphases: []\n"}));
+        let error = agent.fails("parhelia_run", json!({"text": "cascade_id: x\nphases: []\n"}));
+        assert!(text(&error, "fix").contains("parhelia_run"), "{error}");
         agent.fails("parhelia_run", json!({"wait_seconds": 61}));
         agent.fails("parhelia_signals", json!({"action": "fire"}));
         agent.fails("parhelia_inbox", json!({"action": "deny"}));

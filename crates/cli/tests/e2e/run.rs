@@ -60,6 +60,11 @@ fn it_ends_as_its_session_does() {
     let said = home.run(&["run", &wrong]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.err.contains("wrong.yaml:3:5: a phase needs one of"), "{said:?}");
+    let said = home.run(&["run", &wrong, "-o", "json"]);
+    let error: Value = serde_json::from_str(&said.err).unwrap_or_else(|e| panic!("{e}: {said:?}"));
+    assert_eq!((said.code, &error["mistakes"][0]["line"]), (2, &Value::from(3)), "{said:?}");
+    let said = home.run(&["run", "nowhere.yaml"]);
+    assert_eq!((said.code, said.err.as_str()), (3, "error: there is no file nowhere.yaml\n"));
     let said = home.run(&["run", &good, "-i", "m=1"]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.err.contains("'m' is no input of good") && said.err.contains("'n' is missing"), "{said:?}");
@@ -76,6 +81,36 @@ fn it_ends_as_its_session_does() {
         .into();
     assert_eq!(said.code, 6, "{said:?}");
     assert!(said.err.contains("parhelia inbox approve wait-"), "{said:?}");
+}
+
+#[test]
+fn without_a_terminal_every_change_is_a_line() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let tried = home.path().join("tried");
+    let file = put(
+        &home,
+        "told.yaml",
+        &format!(
+            "cascade_id: told\nphases:\n  - {{name: flaky, run: 'test -e {0} || {{ touch {0}; exit 1; }}', retry: {{max: 1, base_seconds: 0.01}}}}\n  - {{name: gate, await: {{approval: go on, on_timeout: continue}}, timeout: 1}}\n",
+            tried.display()
+        ),
+    );
+    let said = home.run(&["run", &file]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let mut rest = said.err.as_str();
+    for line in [
+        "phase flaky begins",
+        "phase flaky: attempt 1 failed",
+        "phase flaky completed",
+        "phase gate begins",
+        "phase gate: waits for an approval: go on",
+        "phase gate: nobody answered in time; it goes on without it",
+        "phase gate completed",
+    ] {
+        let at = rest.find(line).unwrap_or_else(|| panic!("'{line}' in its place: {said:?}"));
+        rest = &rest[at..];
+    }
 }
 
 #[test]
@@ -199,11 +234,33 @@ fn at_a_terminal_there_is_a_tree_and_ctrl_c_asks() {
     tmux.shows("code 130");
     assert_eq!(alive_with(&format!("{mark}=1")), 0);
 
-    // What it waits for, and the command that answers it.
-    let gate = put(&home, "gate.yaml", APPROVAL);
+    // What it waits for, and the whole command that answers it, also where the question is long and the terminal not.
+    tmux.tell(&["resize-window", "-x", "80", "-y", "24"]);
+    let why = "Everything was built and tested. Shall it go out to everybody, or to some first?";
+    let gate = put(&home, "gate.yaml", &APPROVAL.replace("go on", &format!("go on, description: '{why}'")));
     tmux.runs(&format!("parhelia run {gate}; echo code $?"));
-    tmux.shows("parhelia inbox approve wait-");
-    home.ok(&["inbox", "approve", &open_wait(&home)]);
+    let wait = open_wait(&home);
+    tmux.until("the command stands alone", |screen| {
+        screen.lines().any(|line| line.trim() == format!("parhelia inbox approve {wait}"))
+            && screen.contains("or to some first?")
+    });
+    tmux.press(&["C-c"]);
+    tmux.ends_with("[c]ancel it, [d]etach and let it run, or Enter to go on:");
+    tmux.press(&["Enter"]);
+    tmux.until("it goes on, drawn anew", |screen| !screen.contains("[d]etach") && screen.contains(&wait));
+    // A line each in the list too: what does not fit is cut, and told to be.
+    let list = |tmux: &Tmux, command: &str| {
+        tmux.runs(command);
+        tmux.until("a line with the name and the question", |screen| {
+            let titled = screen.lines().any(|line| line.starts_with("SESSION") && line.contains("WAITS FOR"));
+            titled && screen.lines().any(|line| line.starts_with("sess-") && line.ends_with('…'))
+        });
+    };
+    let other = Tmux::new(&home);
+    other.tell(&["resize-window", "-x", "80", "-y", "24"]);
+    list(&other, "parhelia sessions");
+    list(&other, "parhelia sessions watch");
+    home.ok(&["inbox", "approve", &wait]);
     tmux.shows("said: done");
     tmux.shows("code 0");
 }

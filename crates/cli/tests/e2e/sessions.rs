@@ -219,6 +219,11 @@ fn a_failed_session_goes_on_as_a_new_one_that_repeats_nothing_that_is_done() {
     assert_ne!(next, id);
     let done = until_session(&home, &next, "completed");
     assert_eq!((text(&done, "origin_id"), lines(&ran)), (id.as_str(), 1), "{done}");
+    // Each names the other: what was done before has its output there.
+    assert!(home.ok(&["sessions", "show", &id]).contains(&format!("Continued by: {next}")));
+    assert!(home.ok(&["sessions", "show", &next]).contains(&format!("Continues:    {id}")));
+    let said = home.run(&["sessions", "logs", &next, "--task", "once"]);
+    assert!(said.err.contains(&format!("parhelia sessions logs {id} --task once")), "{said:?}");
     let again = home.json(&["sessions", "resume", &next, "--from", "once"]);
     assert_eq!(text(&again, "origin_phase"), "once");
     let third = text(&again, "session_id").to_owned();
@@ -353,4 +358,64 @@ fn a_sensor_that_is_too_late_leaves_no_check_behind() {
     let detail = until_session(&home, &id, "completed");
     assert_eq!(alive_with(&format!("{mark}=1")), 0);
     assert_eq!(phase(&detail, "look")["row"]["outputs"]["timed_out"], true, "{detail}");
+}
+
+#[test]
+fn what_a_verification_wrote_is_read_beside_what_it_verified() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let checked =
+        json!({"name": "made", "run": "echo made", "verify": "echo it is crooked; exit 9", "retry": 0});
+    let id = begin_as(&home, json!({"cascade": {"cascade_id": "checked", "phases": [checked]}, "name": "v"}));
+    let failed = until_session(&home, &id, "error");
+    let logs = home.run(&["sessions", "logs", "v", "--task", "made"]);
+    assert_eq!(logs.out, "made\nit is crooked\n", "{logs:?}");
+    assert!(logs.err.contains("==> made (verify) (attempt 1) <=="), "{logs:?}");
+    let attempt = &phase(&failed, "made")["tasks"][0]["attempts"][0];
+    let screen = home.ok(&["sessions", "show", "v"]);
+    assert!(
+        screen.contains("its verification failed: it exited with code 9")
+            && screen.contains(&format!("verified in {}", text(attempt, "verify_container_id")))
+            && !screen.contains("exit 9"),
+        "{screen}"
+    );
+    // A worker tells what it saw of a verification that failed.
+    let crew = json!({"cascade_id": "crew", "workers": {"lifetime": "session", "count": 1}, "phases": [
+        {"name": "level", "tasks": [{"id": "one", "run": "echo made", "verify": "echo it is crooked; exit 9"}]},
+    ]});
+    let id = begin_as(&home, json!({"cascade": crew, "name": "w"}));
+    until_session(&home, &id, "error");
+    assert_eq!(home.ok(&["sessions", "logs", "w", "--task", "one"]), "made\n(verify)\nit is crooked\n");
+}
+
+#[test]
+fn in_a_pipe_the_list_tells_changes_alone() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let done = begin(&home, json!({"cascade_id": "done", "phases": [{"name": "a", "run": ["true"]}]}));
+    until_session(&home, &done, "completed");
+    // Many looks at what does not change any more.
+    let said = home.ok(&["sessions", "watch", "--interval", "100ms", "--count", "5"]);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains(&done) && said.contains("completed"), "{said}");
+    assert_eq!(home.run(&["sessions", "watch", &done, "--count", "5"]).code, 2);
+
+    let gate = json!({"cascade_id": "gate", "phases": [{"name": "gate", "await": {"approval": "go"}}]});
+    let id = begin(&home, gate);
+    until_session(&home, &id, "blocked");
+    let mut watching =
+        home.command(&["sessions", "-w", "-o", "json"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(watching.stdout.take().unwrap()));
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    assert_eq!((text(&next(), "status"), text(&next(), "status")), ("blocked", "completed"));
+    home.ok(&["inbox", "approve", &id]);
+    loop {
+        let changed = next();
+        assert_eq!(text(&changed, "session_id"), id, "the other one has not changed");
+        if changed["status"] == "completed" {
+            break;
+        }
+    }
+    watching.kill().unwrap();
+    watching.wait().unwrap();
 }

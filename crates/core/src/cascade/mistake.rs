@@ -228,10 +228,19 @@ pub(super) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>)
     known
         .into_iter()
         .take(1000)
-        .map(|name| (strsim::jaro_winkler(&given.to_lowercase(), &name.to_lowercase()), name))
+        .map(|name| (likeness(&given.to_lowercase(), &name.to_lowercase()), name))
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, name)| name)
+}
+
+/// From 0 to 1. One letter is much of a short word: who writes one too few, too many or another one means it all the same.
+fn likeness(given: &str, name: &str) -> f64 {
+    let alike = strsim::jaro_winkler(given, name);
+    match name.len() >= 3 && strsim::osa_distance(given, name) == 1 {
+        true => alike.max(0.85),
+        false => alike,
+    }
 }
 
 pub(super) fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
@@ -257,5 +266,25 @@ pub(super) fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
         0 => "none".to_owned(),
         n if n <= SHOWN => names.join(", "),
         n => format!("{} and {} more", names.get(..SHOWN).unwrap_or_default().join(", "), n - SHOWN),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn a_letter_of_a_short_word_may_be_wrong_missing_or_too_many() {
+        let known = ["run", "agent", "tasks", "await", "cascade", "set", "name"];
+        for (given, meant) in
+            [("rn", "run"), ("rum", "run"), ("runn", "run"), ("rnu", "run"), ("st", "set"), ("taks", "tasks")]
+        {
+            assert_eq!(nearest(given, known), Some(meant), "{given}");
+        }
+        for other in ["x", "or", "colour"] {
+            assert_eq!(nearest(other, known), None, "{other}");
+        }
+        // Of one or two letters every word is one letter from another.
+        assert_eq!(nearest("m", ["n", "id"]), None);
     }
 }

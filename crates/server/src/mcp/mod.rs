@@ -15,6 +15,7 @@ mod signals;
 mod text;
 mod tool;
 mod trouble;
+mod wording;
 
 use std::sync::{Arc, LazyLock};
 

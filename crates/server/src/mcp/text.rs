@@ -10,6 +10,8 @@ use parhelia_core::session::api::{
     AnswerReport, CleanupSessionsReport, Inbox, SessionDetail, SessionTotals, SessionTree, SessionView,
 };
 
+use super::wording::{in_tools, reason_in_tools};
+
 pub(super) fn list(containers: &[ContainerView], totals: &Totals) -> String {
     if containers.is_empty() {
         return "No containers match. state_filter=all shows every one, the ended too.".to_owned();
@@ -119,6 +121,9 @@ pub(super) fn session(detail: &SessionDetail) -> String {
         if let Some(error) = phase.row.as_ref().and_then(|row| row.error.as_deref()) {
             let _ = write!(out, ": {}", clean(error));
         }
+        if let Some(outputs) = phase.row.as_ref().and_then(|row| some(&row.outputs)) {
+            let _ = write!(out, " outputs={outputs}");
+        }
         for view in &phase.tasks {
             let task = &view.task;
             let _ = write!(out, "\n  task {}: {} attempt={}", clean(&task.key), task.state, task.attempt);
@@ -133,11 +138,11 @@ pub(super) fn session(detail: &SessionDetail) -> String {
             let _ = write!(out, "\n  and {} tasks more", phase.tasks_left_out);
         }
     }
-    if !detail.outputs.is_null() {
-        let _ = write!(out, "\noutputs: {}", detail.outputs);
+    if let Some(outputs) = some(&detail.outputs) {
+        let _ = write!(out, "\noutputs: {outputs}");
     }
     for why in &detail.waiting {
-        let _ = write!(out, "\nnot done: {}", clean(why));
+        let _ = write!(out, "\nnot done: {}", clean(&reason_in_tools(why)));
     }
     out
 }
@@ -206,7 +211,10 @@ pub(super) fn answers(report: &AnswerReport) -> String {
     let mut lines: Vec<String> =
         report.answered.iter().map(|wait| format!("{} is answered; its session goes on.", wait.id)).collect();
     lines.extend(
-        report.refused.iter().map(|one| format!("{} is not: {}", clean(&one.id), clean(&one.reason))),
+        report
+            .refused
+            .iter()
+            .map(|one| format!("{} was not answered: {}", clean(&one.id), clean(&in_tools(&one.reason)))),
     );
     lines.join("\n")
 }
@@ -245,6 +253,12 @@ pub(super) fn overview(overview: &Overview) -> String {
         let _ = write!(out, "\nReconciler: {state}, last pass {last}");
     }
     out
+}
+
+/// Values that are there.
+fn some(values: &serde_json::Value) -> Option<&serde_json::Value> {
+    let nothing = values.is_null() || values.as_object().is_some_and(serde_json::Map::is_empty);
+    (!nothing).then_some(values)
 }
 
 /// Words of strangers (names, messages of providers) stay on their line.

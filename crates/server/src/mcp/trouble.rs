@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::wording::in_tools;
 use crate::http::Fault;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -70,9 +71,9 @@ impl From<Fault> for Trouble {
                 "ask the person who set this connection up for a token with that role ('parhelia tokens create'); do not try again with this one"
                     .to_owned()
             }
-            _ => problem.fix,
+            _ => in_tools(&problem.fix),
         };
-        Self { code: problem.code, message: problem.detail, fix }
+        Self { code: problem.code, message: in_tools(&problem.detail), fix }
     }
 }
 

@@ -78,12 +78,14 @@ pub(crate) fn draw(lines: &[String], first: bool) -> Result<()> {
     let colours = anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never;
     let mut screen = String::from(if first { "\x1b[2J\x1b[H\x1b[?7l" } else { "\x1b[H\x1b[?7l" });
     for line in lines {
+        // Cleared before it is written: behind a line that fills the row the cursor stands on its last letter.
+        screen.push_str("\x1b[K");
         if colours {
             screen.push_str(line);
         } else {
             screen.push_str(&anstream::adapter::strip_str(line).to_string());
         }
-        screen.push_str("\x1b[K\n");
+        screen.push('\n');
     }
     screen.push_str("\x1b[J\x1b[?7h");
     stdout.write_all(screen.as_bytes()).and_then(|()| stdout.flush()).map_err(CliError::output)

@@ -15,19 +15,31 @@ use crate::context::Context;
 use crate::error::{CliError, Exit, Result};
 use crate::output::text;
 
-/// One attempt that has, or had, output.
+/// One attempt that has, or had, output; or its verification.
 struct Output {
     name: String,
     task: TaskId,
     attempt: i64,
+    is_verify: bool,
     /// Absent: a worker ran it.
     container: Option<ContainerId>,
     began: jiff::Timestamp,
 }
 
+impl Output {
+    fn key(&self) -> (TaskId, i64, bool) {
+        (self.task.clone(), self.attempt, self.is_verify)
+    }
+
+    fn title(&self) -> String {
+        let verify = if self.is_verify { " (verify)" } else { "" };
+        text::clean(&format!("==> {}{verify} (attempt {}) <==", self.name, self.attempt))
+    }
+}
+
 pub(super) async fn run(ctx: &Context, args: SessionLogsArgs) -> Result<()> {
     let client = ctx.client()?;
-    let mut printed: BTreeSet<(TaskId, i64)> = BTreeSet::new();
+    let mut printed: BTreeSet<(TaskId, i64, bool)> = BTreeSet::new();
     let first = get(&client, &args.id).await?;
     let id = id_of(&first.view);
     let mut detail = first;
@@ -38,20 +50,21 @@ pub(super) async fn run(ctx: &Context, args: SessionLogsArgs) -> Result<()> {
         }
         let mut outputs = outputs_of(&tasks, args.attempt);
         if args.task.is_some() && args.attempt.is_none() && !args.follow {
-            outputs = outputs.pop().into_iter().collect();
+            let last = outputs.iter().map(|output| output.attempt).max();
+            outputs.retain(|output| Some(output.attempt) == last);
         }
-        outputs.retain(|output| !printed.contains(&(output.task.clone(), output.attempt)));
+        outputs.retain(|output| !printed.contains(&output.key()));
         let named = outputs.len() + printed.len() > 1;
         for output in &outputs {
             if named {
-                ctx.out.note(&text::clean(&format!("==> {} (attempt {}) <==", output.name, output.attempt)));
+                ctx.out.note(&output.title());
             }
             print(ctx, &client, output, &args).await?;
-            printed.insert((output.task.clone(), output.attempt));
+            printed.insert(output.key());
         }
         let over = detail.view.session.status.is_over()
             || (args.task.is_some() && tasks.iter().all(|view| view.task.state.is_over()))
-            || (args.attempt.is_some() && args.task.is_some() && !printed.is_empty());
+            || (args.task.is_some() && args.attempt.is_some_and(|wanted| has_ended(&tasks, wanted)));
         if !args.follow || (over && outputs.is_empty()) {
             break;
         }
@@ -60,8 +73,16 @@ pub(super) async fn run(ctx: &Context, args: SessionLogsArgs) -> Result<()> {
         }
         detail = get(&client, &id).await?;
     }
-    if printed.is_empty() {
-        ctx.out.hint("Nothing has run yet that could have written something.");
+    let origin = detail.view.session.origin_id.as_ref().filter(|_| printed.is_empty() || args.task.is_none());
+    match (origin, &args.task) {
+        (Some(origin), Some(task)) => ctx.out.hint(&text::clean(&format!(
+            "It wrote nothing in this session. If it was done before, that is in the one that this continues: 'parhelia sessions logs {origin} --task {task}'"
+        ))),
+        (Some(origin), None) => ctx.out.hint(&format!("What was done before is in the one that this continues: 'parhelia sessions logs {origin}'")),
+        (None, _) if printed.is_empty() => {
+            ctx.out.hint("Nothing has run yet that could have written something.");
+        }
+        (None, _) => {}
     }
     if !detail.children.is_empty() && args.task.is_none() {
         let below: Vec<String> = detail.children.iter().map(id_of).collect();
@@ -139,22 +160,33 @@ fn only_one(tasks: &[TaskView], wanted: &str, detail: &SessionDetail) -> Result<
     }
 }
 
-/// In the order in which they began.
+/// Nothing more will come of this attempt, nor of its verification.
+fn has_ended(tasks: &[TaskView], attempt: i64) -> bool {
+    tasks.iter().flat_map(|view| &view.attempts).any(|one| one.attempt == attempt && one.ended_at.is_some())
+}
+
+/// In the order in which they began; each verification behind what it verified.
 fn outputs_of(tasks: &[TaskView], attempt: Option<i64>) -> Vec<Output> {
-    let mut outputs: Vec<Output> = tasks
-        .iter()
-        .flat_map(|view| view.attempts.iter().map(move |one| (view, one)))
-        .filter(|(_, one)| attempt.is_none_or(|wanted| wanted == one.attempt))
-        // What a worker's task wrote comes with its end.
-        .filter(|(_, one)| one.container_id.is_some() || one.ended_at.is_some())
-        .map(|(view, one)| Output {
-            name: name_of(view),
-            task: view.task.id.clone(),
-            attempt: one.attempt,
-            container: one.container_id.clone(),
-            began: one.started_at,
-        })
-        .collect();
-    outputs.sort_by(|a, b| (a.began, &a.task, a.attempt).cmp(&(b.began, &b.task, b.attempt)));
+    let mut outputs: Vec<Output> = Vec::new();
+    for view in tasks {
+        for one in view.attempts.iter().filter(|one| attempt.is_none_or(|wanted| wanted == one.attempt)) {
+            let output = |container: Option<&ContainerId>, is_verify| Output {
+                name: name_of(view),
+                task: view.task.id.clone(),
+                attempt: one.attempt,
+                is_verify,
+                container: container.cloned(),
+                began: one.started_at,
+            };
+            // What a worker's task wrote comes with its end.
+            if one.container_id.is_some() || one.ended_at.is_some() {
+                outputs.push(output(one.container_id.as_ref(), false));
+            }
+            if let Some(verify) = &one.verify_container_id {
+                outputs.push(output(Some(verify), true));
+            }
+        }
+    }
+    outputs.sort_by_key(|output| (output.began, output.key()));
     outputs
 }

@@ -11,7 +11,8 @@ use parhelia_core::session::api::{
     SessionTree, SessionView,
 };
 
-use crate::args::{SessionListArgs, SessionResumeArgs, SessionsArgs, SessionsCommand};
+use super::containers::watch::INTERVAL;
+use crate::args::{SessionListArgs, SessionResumeArgs, SessionWatchArgs, SessionsArgs, SessionsCommand};
 use crate::client::{Client, segment};
 use crate::context::Context;
 use crate::error::{CliError, Result};
@@ -30,8 +31,10 @@ pub(super) async fn run(ctx: &Context, args: SessionsArgs) -> Result<()> {
         SessionsCommand::List(args) => list(ctx, args).await,
         SessionsCommand::Show { id } => show(ctx, &id).await,
         SessionsCommand::Tree { id } => tree(ctx, &id).await,
-        SessionsCommand::Watch { id: Some(id) } => watch::one(ctx, &id).await,
-        SessionsCommand::Watch { id: None } => watch::all(ctx).await,
+        SessionsCommand::Watch(SessionWatchArgs { id: Some(id), .. }) => watch::one(ctx, &id).await,
+        SessionsCommand::Watch(SessionWatchArgs { id: None, interval, count }) => {
+            watch::all(ctx, &SessionListArgs::default(), interval, count).await
+        }
         SessionsCommand::Cancel(args) => cancel::run(ctx, args).await,
         SessionsCommand::Resume(args) => resume(ctx, args).await,
         SessionsCommand::Cleanup { dry_run } => cleanup(ctx, dry_run).await,
@@ -82,10 +85,15 @@ async fn fetch(client: &Client, args: &SessionListArgs) -> Result<(Vec<SessionVi
 }
 
 async fn list(ctx: &Context, args: SessionListArgs) -> Result<()> {
+    if args.watch {
+        return watch::all(ctx, &args, INTERVAL, None).await;
+    }
     let (sessions, totals) = fetch(&ctx.client()?, &args).await?;
     ctx.out.list(&sessions, id_of, || match sessions.is_empty() {
         true => String::new(),
-        false => output::sessions::list(&sessions, &totals, ctx.now(), ctx.out.is_wide()),
+        false => {
+            output::session_list::list(&sessions, &totals, ctx.now(), ctx.out.is_wide(), ctx.out.width())
+        }
     })?;
     match (sessions.is_empty(), totals.inbox) {
         (true, _) => ctx.out.hint(nothing(&args, &totals)),
@@ -106,13 +114,31 @@ fn nothing(args: &SessionListArgs, totals: &SessionTotals) -> &'static str {
 }
 
 async fn show(ctx: &Context, id: &str) -> Result<()> {
-    let detail = get(&ctx.client()?, id).await?;
-    ctx.out.one(&detail, &id_of(&detail.view), || output::sessions::show(&detail, ctx.now()))
+    let client = ctx.client()?;
+    let detail = get(&client, id).await?;
+    let next = match ctx.out.is_human() {
+        true => continued_by(&client, &detail.view.session).await?,
+        false => Vec::new(),
+    };
+    ctx.out.one(&detail, &id_of(&detail.view), || output::sessions::show(&detail, &next, ctx.now()))
+}
+
+/// Those that went on with it, among the newest of its cascade.
+async fn continued_by(client: &Client, session: &Session) -> Result<Vec<SessionId>> {
+    if !session.status.is_over() {
+        return Ok(Vec::new());
+    }
+    let cascade = Some(session.cascade_id.clone());
+    let args = SessionListArgs { cascade, all: true, limit: Some(PAGE), ..SessionListArgs::default() };
+    let (sessions, _) = fetch(client, &args).await?;
+    let mine = sessions.into_iter().filter(|one| one.session.origin_id.as_ref() == Some(&session.session_id));
+    Ok(mine.map(|one| one.session.session_id).collect())
 }
 
 async fn tree(ctx: &Context, id: &str) -> Result<()> {
     let tree = get_tree(&ctx.client()?, id).await?;
-    ctx.out.one(&tree, &id_of(&tree.detail.view), || output::session_tree::screen(&tree, ctx.now()))
+    let width = ctx.out.width();
+    ctx.out.one(&tree, &id_of(&tree.detail.view), || output::session_tree::screen(&tree, ctx.now(), width))
 }
 
 async fn resume(ctx: &Context, args: SessionResumeArgs) -> Result<()> {

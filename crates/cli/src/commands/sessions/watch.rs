@@ -1,17 +1,19 @@
 //! `parhelia sessions watch`: on a terminal a screen that redraws itself whenever something happens; in a pipe the
-//! events of one session as they come.
+//! events of one session as they come, or of all a line whenever one changes.
 
+use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use parhelia_core::api::EventList;
+use parhelia_core::ids::SessionId;
 use parhelia_core::session::SessionStatus;
-use parhelia_core::session::api::SessionTree;
+use parhelia_core::session::api::{Progress, SessionTree, SessionView};
 
 use super::{fetch, get, get_tree, id_of};
 use crate::args::SessionListArgs;
 use crate::client::Client;
-use crate::commands::containers::watch::{INTERVAL, draw, terminal_rows};
+use crate::commands::containers::watch::{draw, terminal_rows};
 use crate::context::Context;
 use crate::error::{CliError, Exit, Result};
 use crate::output::{self, text};
@@ -82,7 +84,7 @@ async fn screen(ctx: &Context, client: &Client, id: &str) -> Result<()> {
     loop {
         changes.wait(client).await?;
         let tree = get_tree(client, id).await?;
-        draw(&frame(ctx, &tree), first)?;
+        draw(&frame(ctx, &tree, "Ctrl-C ends the watching, not the session"), first)?;
         first = false;
         let session = &tree.detail.view.session;
         if session.status.is_over() {
@@ -96,18 +98,13 @@ async fn last_event(client: &Client) -> Result<i64> {
     Ok(client.get::<EventList>("/events", &latest).await?.last_id)
 }
 
-fn frame(ctx: &Context, tree: &SessionTree) -> Vec<String> {
-    let title = format!("{} UTC; Ctrl-C ends the watching, not the session", text::clock(ctx.now()));
-    let mut lines = vec![text::painted(&title, text::DIM), String::new()];
-    let screen = output::session_tree::screen(tree, ctx.now());
+/// The tree under a title, as much of it as the terminal has room for.
+pub(crate) fn frame(ctx: &Context, tree: &SessionTree, title: &str) -> Vec<String> {
+    let now = ctx.now();
+    let mut lines =
+        vec![text::painted(&format!("{} UTC; {title}", text::clock(now)), text::DIM), String::new()];
     let room = terminal_rows().map_or(usize::MAX, |rows| rows.saturating_sub(4).max(2));
-    let total = screen.lines().count();
-    if total > room {
-        lines.extend(screen.lines().take(room - 1).map(str::to_owned));
-        lines.push(text::painted(&format!("… and {} more lines", total + 1 - room), text::DIM));
-    } else {
-        lines.extend(screen.lines().map(str::to_owned));
-    }
+    lines.extend(output::session_tree::fitted(tree, now, ctx.out.width(), room));
     lines
 }
 
@@ -136,28 +133,68 @@ async fn events(ctx: &Context, client: &Client, id: &str) -> Result<()> {
     }
 }
 
-/// The list, again and again.
-pub(super) async fn all(ctx: &Context) -> Result<()> {
+/// The list, again and again. In a pipe each session once, and then whenever it has changed.
+pub(super) async fn all(
+    ctx: &Context,
+    args: &SessionListArgs,
+    interval: Duration,
+    count: Option<u64>,
+) -> Result<()> {
     let client = ctx.client()?;
     let live = ctx.out.is_human() && std::io::stdout().is_terminal();
-    let args = SessionListArgs::default();
-    let mut first = true;
+    let mut told: HashMap<SessionId, Told> = HashMap::new();
+    let mut round = 0_u64;
     loop {
-        let (sessions, totals) = fetch(&client, &args).await?;
+        let (sessions, totals) = fetch(&client, args).await?;
         let now = ctx.now();
         if live {
-            let title = format!("{} UTC, every 2s; Ctrl-C ends", text::clock(now));
+            let seconds = text::number(interval.as_secs_f64());
+            let title = format!("{} UTC, every {seconds}s; Ctrl-C ends", text::clock(now));
             let mut lines = vec![text::painted(&title, text::DIM), String::new()];
-            let screen = output::sessions::list(&sessions, &totals, now, ctx.out.is_wide());
+            let (wide, width) = (ctx.out.is_wide(), ctx.out.width());
+            let screen = output::session_list::list(&sessions, &totals, now, wide, width);
             let room = terminal_rows().map_or(usize::MAX, |rows| rows.saturating_sub(3).max(2));
             lines.extend(screen.lines().take(room).map(str::to_owned));
-            draw(&lines, first)?;
+            draw(&lines, round == 0)?;
         } else {
+            let mut current = HashMap::with_capacity(sessions.len());
             for view in &sessions {
-                ctx.out.streamed(view, &id_of(view), || output::sessions::line(view, now))?;
+                let id = view.session.session_id.clone();
+                let is = Told::of(view);
+                if told.get(&id) != Some(&is) {
+                    ctx.out.streamed(view, id.as_str(), || output::session_list::line(view, now))?;
+                }
+                current.insert(id, is);
             }
+            told = current;
         }
-        first = false;
-        tokio::time::sleep(INTERVAL).await;
+        round += 1;
+        if count.is_some_and(|count| round >= count) {
+            return Ok(());
+        }
+        tokio::time::sleep(interval).await;
+    }
+}
+
+/// What of a session is worth a line when it becomes another; its age and its heartbeat are not.
+#[derive(Debug, PartialEq, Eq)]
+struct Told {
+    status: SessionStatus,
+    phase: Option<String>,
+    progress: Progress,
+    blocked_on: Option<String>,
+    cancelling: bool,
+}
+
+impl Told {
+    fn of(view: &SessionView) -> Self {
+        let session = &view.session;
+        Self {
+            status: session.status,
+            phase: session.current_phase.clone(),
+            progress: view.progress.clone(),
+            blocked_on: session.blocked_on.clone(),
+            cancelling: session.cancel_requested,
+        }
     }
 }
