@@ -2,6 +2,7 @@
 //! reading a file and finding its mistakes is [`parse`]'s, values are [`template`]'s. A definition is self-contained: the
 //! sub-cascades that a file names are part of it, so that any process can go on with it.
 
+mod bounds;
 mod check;
 mod graph;
 pub mod inputs;
