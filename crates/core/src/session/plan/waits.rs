@@ -208,12 +208,14 @@ impl Planner<'_> {
             OnTimeout::Continue => Value::Null,
             OnTimeout::Default => wait.default_value.clone().unwrap_or(Value::Null),
         };
+        // The same names as with an answer: whoever comes later may look at any of them.
         let nature = match wait.wait_type {
             BlockedType::Signal => json!({ "payload": given, "timed_out": true }),
             BlockedType::Approval | BlockedType::Checkpoint => {
-                json!({ "approved": given == Value::Bool(true), "timed_out": true })
+                json!({ "approved": given, "by": null, "reason": null, "timed_out": true })
             }
-            _ => json!({ "answer": given, "timed_out": true }),
+            BlockedType::Sensor => json!({ "timed_out": true }),
+            BlockedType::Hitl => json!({ "answer": given, "by": null, "timed_out": true }),
         };
         let known = [("answer", given.clone()), ("payload", given), ("answered_by", Value::Null)];
         match self.outputs_of(state, &phase.outputs, nature, &known) {
