@@ -142,12 +142,14 @@ fn answer(question: &Question, reply: &Reply) -> Result<Value, String> {
                     .collect::<Result<_, _>>()
                     .map_err(|kind| format!("it wants a list of its options, and {kind} is in it"))?,
                 Reply::Text(text) if option(question, text).is_ok() => vec![text.clone()],
-                Reply::Text(text) => text
-                    .split(',')
-                    .map(str::trim)
-                    .filter(|word| !word.is_empty())
-                    .map(str::to_owned)
-                    .collect(),
+                Reply::Text(text) => {
+                    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+                    let words: Vec<String> = words.map(str::to_owned).collect();
+                    if words.is_empty() {
+                        return Err("nothing was chosen (none of them, if that is meant, is the JSON list [])".to_owned());
+                    }
+                    words
+                }
                 Reply::Value(other) => {
                     return Err(format!("it wants a list of its options, not {}", kind_of(other)));
                 }

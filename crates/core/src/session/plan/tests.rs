@@ -277,6 +277,7 @@ impl World {
             }
             Step::TimeOutWait { wait, .. } => self.wait(&wait).status = WaitStatus::TimedOut,
             Step::WithdrawWait { wait } => self.wait(&wait).status = WaitStatus::Withdrawn,
+            Step::FulfilWait { wait } => self.wait(&wait).status = WaitStatus::Answered,
             Step::StartWorker => {
                 let container = ContainerId::mint(1, self.id());
                 self.workers.push(seen(container));
@@ -765,4 +766,42 @@ fn why_something_could_not_be_started_is_said_once() {
         assert!(said.ends_with("it could not be started: no such directory: /nope"), "{said}");
         assert_eq!(said.matches("it could not be started").count(), 1, "{said}");
     }
+}
+
+#[test]
+fn a_sensor_that_has_seen_what_it_looks_for_has_answered_its_wait() {
+    let mut world = sensing("fail");
+    world.settle();
+    world.done("look");
+    assert_eq!(world.waits[0].status, WaitStatus::Answered);
+    let mut later = waiting(&json!({ "name": "at", "await": { "sensor": { "time": { "after": 10 } } } }));
+    later.settle();
+    assert_eq!(later.waits[0].status, WaitStatus::Open);
+    later.now = at(10);
+    later.settle();
+    assert_eq!((later.waits[0].status, later.state.phases[&0].status), (WaitStatus::Answered, PhaseStatus::Completed));
+}
+
+#[test]
+fn of_waits_that_open_together_the_same_one_is_named_every_time_and_told_once() {
+    let mut world = World::new(&json!({ "cascade_id": "w", "phases": [
+        { "name": "news", "needs": [], "await": { "signal": "news" } },
+        { "name": "first", "needs": [], "await": { "approval": "the first" } },
+        { "name": "second", "needs": [], "await": { "approval": "the second" } },
+    ]}));
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let facts = world.facts();
+        let before = world.state.session.clone();
+        let plan = world.state.advance(&world.cascade.clone(), &Surroundings::default(), &facts, world.now);
+        told.extend(crate::session::tell::of_patch(&before, &plan.patch));
+        for step in plan.steps {
+            world.apply(step);
+        }
+        // As a database may give them.
+        world.waits.reverse();
+        assert_eq!(world.state.session.blocked_description.as_deref(), Some("the first"));
+    }
+    let blocked = told.iter().filter(|event| event.event_type == crate::event::EventType::SessionBlocked);
+    assert_eq!(blocked.count(), 1, "{told:?}");
 }

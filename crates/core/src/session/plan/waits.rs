@@ -94,13 +94,14 @@ impl Planner<'_> {
                 wait.question["container"] = json!(container);
             }
         }
-        self.opened.push(Blocked {
+        let blocked = Blocked {
             kind: wait.wait_type,
             on: wait.wait_on.clone(),
             description: wait.description.clone(),
             since: self.now,
             timeout_at: wait.deadline,
-        });
+        };
+        self.opened.push((position, task.clone(), blocked));
         self.steps.push(Step::OpenWait { position, task, wait });
     }
 
@@ -224,6 +225,12 @@ impl Planner<'_> {
         }
     }
 
+    fn fulfil(&mut self, wait: &WaitRow) {
+        if self.closed.insert(wait.id.clone()) {
+            self.steps.push(Step::FulfilWait { wait: wait.id.clone() });
+        }
+    }
+
     /// Whether nothing else is to be decided now: a sensor has seen what it looks for and the phase is over, or it is looked for
     /// `no_longer` and its last check is still to end.
     fn sensed(
@@ -249,7 +256,7 @@ impl Planner<'_> {
                         false
                     }
                     _ => {
-                        self.withdraw(wait.id.clone());
+                        self.fulfil(wait);
                         self.end_phase(
                             state,
                             place,
@@ -284,7 +291,7 @@ impl Planner<'_> {
                         }
                         Outcome::Done(exit_code) => {
                             self.end_attempt(open, AttemptEnd::Completed { exit_code, outputs: json!({}) });
-                            self.withdraw(wait.id.clone());
+                            self.fulfil(wait);
                             let outputs = json!({ "timed_out": false });
                             self.end_phase(state, place, PhaseStatus::Completed, outputs, None);
                             return true;
