@@ -429,7 +429,8 @@ fn what_a_session_is_started_with_is_looked_at_before_it_begins() {
     let _server = home.up(&[]);
     let path = "/api/v1/sessions";
     let with = |more: Value| {
-        let mut request = json!({ "cascade": { "cascade_id": "c", "phases": [{ "name": "a", "run": "true" }] } });
+        let mut request =
+            json!({ "cascade": { "cascade_id": "c", "phases": [{ "name": "a", "run": "true" }] } });
         for (key, value) in more.as_object().unwrap() {
             request[key] = value.clone();
         }
@@ -437,12 +438,26 @@ fn what_a_session_is_started_with_is_looked_at_before_it_begins() {
     };
     refused(&home, "POST", path, &with(json!({ "name": "" })), 422, &["name"]);
     refused(&home, "POST", path, &with(json!({ "name": "sess-mine" })), 422, &["begin with 'sess-'"]);
-    refused(&home, "POST", path, &with(json!({ "env": { "PARHELIA_X": "1" } })), 422, &["PARHELIA_X", "begin with"]);
+    refused(
+        &home,
+        "POST",
+        path,
+        &with(json!({ "env": { "PARHELIA_X": "1" } })),
+        422,
+        &["PARHELIA_X", "begin with"],
+    );
     let agent = json!({ "cascade_id": "c", "phases": [
         { "name": "a", "run": "true" },
         { "name": "b", "agent": { "engine": "moonshine", "prompt": "x" } },
     ]});
-    refused(&home, "POST", path, &json!({ "cascade": agent }).to_string(), 422, &["moonshine", "claude-code"]);
+    refused(
+        &home,
+        "POST",
+        path,
+        &json!({ "cascade": agent }).to_string(),
+        422,
+        &["moonshine", "claude-code"],
+    );
     let text = |bytes: usize| {
         let long = format!("cascade_id: c\nphases: [{{name: a, run: 'true'}}]\n# {}\n", "\"".repeat(bytes));
         json!({ "text": long }).to_string()

@@ -155,7 +155,9 @@ fn once_a_task_has_failed_no_worker_is_given_another_of_its_level() {
         ]}),
     );
     eventually("one has failed", || {
-        tasks(&home, &id, "level").into_iter().find(|task| task["key"] == "fails" && task["state"] == "failed")
+        tasks(&home, &id, "level")
+            .into_iter()
+            .find(|task| task["key"] == "fails" && task["state"] == "failed")
     });
     // The worker that is free asks again and again, and is told that there is nothing.
     let (_, claim) = home.api(

@@ -522,7 +522,8 @@ mod tests {
             "([1] | slice(1000000000000, 'x')) | length".to_owned(),
             "inputs.few | batch(inputs.n, 'x') | list | length".to_owned(),
             "range(99999999999)".to_owned(),
-            "range(100000) | list | tojson | length".to_owned() + &" ~ range(100000) | list | length".repeat(200),
+            "range(100000) | list | tojson | length".to_owned()
+                + &" ~ range(100000) | list | length".repeat(200),
             "inputs.big | replace('y', inputs.big) | length".to_owned(),
             "inputs.big | replace('', inputs.big) | length".to_owned(),
             "inputs.list | join(inputs.big) | length".to_owned(),
@@ -604,10 +605,17 @@ mod tests {
             let got = value(&json!(format!("{{{{ {expression} }}}}")), &scope());
             assert_eq!(got.unwrap(), is, "{expression}");
         }
-        assert_eq!(text("2 * 3 {% raw %}{{ 2 * 3 }}{% endraw %}{# * #}\n", &scope()).unwrap(), "2 * 3 {{ 2 * 3 }}\n");
+        assert_eq!(
+            text("2 * 3 {% raw %}{{ 2 * 3 }}{% endraw %}{# * #}\n", &scope()).unwrap(),
+            "2 * 3 {{ 2 * 3 }}\n"
+        );
         let mistake = reason("{{ inputs.nope * 2 }}");
         assert_eq!(mistake, "'inputs.nope * 2': there is no inputs.nope; inputs has flag, list, n, name");
-        assert!(reason("{{ 'x' * 3 }}").contains("only numbers can be multiplied"), "{}", reason("{{ 'x' * 3 }}"));
+        assert!(
+            reason("{{ 'x' * 3 }}").contains("only numbers can be multiplied"),
+            "{}",
+            reason("{{ 'x' * 3 }}")
+        );
     }
 
     #[test]

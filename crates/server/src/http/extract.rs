@@ -94,7 +94,9 @@ async fn arriving(request: Request, most: usize) -> Result<Bytes, Fault> {
         }
     }
     if seen > most {
-        return Err(Fault::too_large(format!("the body is larger than the {most} bytes that this server takes")));
+        return Err(Fault::too_large(format!(
+            "the body is larger than the {most} bytes that this server takes"
+        )));
     }
     Ok(body.freeze())
 }

@@ -28,11 +28,11 @@ pub use listen::{Limits, Listener, serve};
 pub use problem::Fault;
 pub use routes::ACCESS;
 
+use self::extract::Room;
 use self::handlers::{
     admin, alerts, containers, events, heartbeats, inbox, instances, jobs, mcp, reconciler, server,
     session_wishes, sessions, signals, stream, tokens, why, workers,
 };
-use self::extract::Room;
 use self::routes::Routes;
 use crate::metrics::{Metrics, RouteMeter};
 use crate::relay::Hub;

@@ -208,6 +208,7 @@ pub(super) fn answers(report: &AnswerReport) -> String {
     lines.extend(
         report.refused.iter().map(|one| format!("{} is not: {}", clean(&one.id), clean(&one.reason))),
     );
+    lines.extend(report.notes.iter().map(|note| clean(note)));
     lines.join("\n")
 }
 

@@ -507,7 +507,9 @@ impl Script {
                     &sql::PHASE_END,
                     params![session, position as i64, &name, status, now, json(&outputs), error],
                 );
-                if matches!(status, PhaseStatus::Failed | PhaseStatus::Cancelled) || outputs["timed_out"] == true {
+                if matches!(status, PhaseStatus::Failed | PhaseStatus::Cancelled)
+                    || outputs["timed_out"] == true
+                {
                     self.step(&sql::SESSION_TASKS_DROP, params![session, &name, now]);
                 }
                 if let Some(id) = checkpoint {

@@ -112,7 +112,8 @@ impl Planner<'_> {
     pub(super) fn oldest_wait(&self) -> Option<Blocked> {
         let several = self.facts.waits.len() + self.opened.len() > 1;
         let phases = self.cascade.phases.iter().enumerate().filter(|_| several);
-        let places: HashMap<&str, usize> = phases.map(|(place, phase)| (phase.name.as_str(), place)).collect();
+        let places: HashMap<&str, usize> =
+            phases.map(|(place, phase)| (phase.name.as_str(), place)).collect();
         let open = self
             .facts
             .waits

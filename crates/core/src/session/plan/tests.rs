@@ -744,7 +744,8 @@ fn an_answer_starts_nothing_in_a_session_that_fails() {
 
 #[test]
 fn a_relative_workdir_is_below_the_sessions() {
-    for (given, is) in [("sub/dir", "/home/ann/sub/dir"), ("/srv", "/srv"), ("{{ inputs.n }}", "/home/ann/3")] {
+    for (given, is) in [("sub/dir", "/home/ann/sub/dir"), ("/srv", "/srv"), ("{{ inputs.n }}", "/home/ann/3")]
+    {
         let mut world = World::new(&json!({ "cascade_id": "w", "phases": [
             { "name": "a", "run": ["true"], "workdir": given },
         ]}));
@@ -779,7 +780,10 @@ fn a_sensor_that_has_seen_what_it_looks_for_has_answered_its_wait() {
     assert_eq!(later.waits[0].status, WaitStatus::Open);
     later.now = at(10);
     later.settle();
-    assert_eq!((later.waits[0].status, later.state.phases[&0].status), (WaitStatus::Answered, PhaseStatus::Completed));
+    assert_eq!(
+        (later.waits[0].status, later.state.phases[&0].status),
+        (WaitStatus::Answered, PhaseStatus::Completed)
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::tasks::{Outcome, outcome};
 use super::{AttemptEnd, Blocked, CANCEL_GRACE_SECONDS, Effect, NewWait, Planner, State, Step, is_failing};
 use crate::cascade::template::{self, TemplateError};
-use crate::cascade::{Await, Awaited, OnTimeout, Phase, Sensor};
+use crate::cascade::{Await, Awaited, Command, OnTimeout, Phase, Sensor};
 use crate::ids::TaskId;
 use crate::session::{BlockedType, PhaseStatus, WaitRow, WaitStatus};
 use crate::state::Desired;
@@ -44,10 +44,10 @@ impl Planner<'_> {
                     what,
                 )
             }
-            Awaited::Sensor(Sensor::Command { .. }) => (
+            Awaited::Sensor(Sensor::Command { run, .. }) => (
                 BlockedType::Sensor,
                 "command".to_owned(),
-                json!({}),
+                json!({ "command": shown(run) }),
                 format!("the sensor of phase {}", phase.name),
             ),
             Awaited::Sensor(Sensor::Time { at, after_seconds }) => {
@@ -331,4 +331,13 @@ impl Planner<'_> {
             _ => false,
         }
     }
+}
+
+/// For people; as it was written.
+fn shown(run: &Command) -> String {
+    let text = match run {
+        Command::Line(line) => line.clone(),
+        Command::Vector(parts) => parts.join(" "),
+    };
+    text.chars().take(200).collect()
 }
