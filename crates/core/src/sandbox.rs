@@ -10,6 +10,9 @@ use crate::ids::ContainerId;
 use crate::job::JobAsk;
 use crate::state::TerminationReason;
 
+/// What the variables that we set ourselves begin with; nobody else sets one.
+pub const OURS: &str = "PARHELIA_";
+
 /// Everything a provider needs to make one sandbox. Stored with the intent, so that any later process can
 /// carry it out. Its environment is stored as given: secrets do not belong there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

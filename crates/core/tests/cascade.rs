@@ -357,3 +357,22 @@ proptest! {
         prop_assert_eq!(read.is_err(), to >= from, "{:?}", read);
     }
 }
+
+#[test]
+fn a_variable_of_ours_is_a_mistake_with_its_place() {
+    let text = phases("  - name: a\n    run: 'true'\n    env:\n      PARHELIA_TASK: x\n");
+    let found = parse::read(&text).expect_err("it is ours");
+    let place = (found[0].line, found[0].column);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].to_string().contains("'PARHELIA_TASK' is ours to set"), "{}", found[0]);
+    assert_eq!(place.0, Some(6), "{found:?}");
+}
+
+#[test]
+fn the_engines_of_a_cascade_are_known_with_those_below_it() {
+    let cascade = parse::read(&phases(
+        "  - {name: a, agent: {engine: one, prompt: x}}\n  - {name: b, tasks: [{id: t, agent: {engine: two, prompt: x}}, {id: u, run: 'true'}]}\n  - name: c\n    cascade: {definition: {cascade_id: d, phases: [{name: e, agent: {engine: three, prompt: x}}]}}\n",
+    ))
+    .unwrap();
+    assert_eq!(cascade.engines().into_iter().collect::<Vec<_>>(), ["one", "three", "two"]);
+}

@@ -523,6 +523,7 @@ pub(crate) fn watched_job(c: &mut Columns<'_>) -> Result<(Job, ContainerSeen)> {
         reason: c.word_opt()?,
         terminated_at: c.time_opt()?,
         desired_by: c.text_opt()?,
+        refusal: c.text_opt()?,
     };
     Ok((job, container))
 }

@@ -179,6 +179,7 @@ statements! {
     SESSION_TASK_START = "session_task_start",
     SESSION_TASK_VERIFY = "session_task_verify",
     SESSION_TASK_END = "session_task_end",
+    SESSION_TASKS_DROP = "session_tasks_drop",
     ATTEMPT_INSERT = "attempt_insert",
     ATTEMPT_VERIFY = "attempt_verify",
     ATTEMPT_END = "attempt_end",

@@ -1,6 +1,7 @@
 //! `parhelia worker`: claims one task of its session after the other, runs each as a child of its own, and says what became
 //! of it. It is the supervisor of its tasks: they end with it.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -8,8 +9,9 @@ use std::time::Duration;
 use parhelia_core::session::TaskRow;
 use parhelia_core::session::api::{ClaimTask, Claimed, ClaimedTask, TaskResult};
 use parhelia_core::session::plan::LARGEST_OUTPUT_BYTES;
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::process::Command;
 
 use crate::args::WorkerArgs;
@@ -128,26 +130,31 @@ async fn one(
         Ok(child) => child,
         Err(error) => return (Some(127), false, format!("cannot start '{program}': {error}\n").into_bytes()),
     };
-    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let leader = Leader::of(&child);
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let (mut output, mut errors) = (Vec::new(), Vec::new());
     let mut reading = Box::pin(async { tokio::join!(gather(out, &mut output), gather(err, &mut errors)) });
     let ending = async {
-        let ended = match limit {
-            Some(limit) => tokio::time::timeout(limit, child.wait()).await.ok(),
-            None => Some(child.wait().await),
+        let ends = async {
+            match &leader {
+                Some(leader) => leader.ended().await,
+                None => drop(child.wait().await),
+            }
+        };
+        let timed_out = match limit {
+            Some(limit) => tokio::time::timeout(limit, ends).await.is_err(),
+            None => {
+                ends.await;
+                false
+            }
         };
         // Whatever of it still lives would keep its output open for ever.
-        if let Some(group) = group {
-            let _ = kill_process_group(group, Signal::KILL);
+        match &leader {
+            Some(leader) => leader.kill_group(),
+            None => drop(child.start_kill()),
         }
-        match ended {
-            Some(status) => (status.ok().and_then(|status| status.code()).map(i64::from), false),
-            None => {
-                let _ = child.wait().await;
-                (None, true)
-            }
-        }
+        let code = child.wait().await.ok().and_then(|status| status.code()).map(i64::from);
+        (code.filter(|_| !timed_out), timed_out)
     };
     tokio::pin!(ending);
     let (code, timed_out) = tokio::select! {
@@ -160,6 +167,32 @@ async fn one(
     drop(reading);
     output.extend(errors);
     (code, timed_out, output)
+}
+
+/// A child whose end is seen and not taken yet: until it is, its group is nobody else's.
+struct Leader {
+    group: Pid,
+    end: AsyncFd<OwnedFd>,
+}
+
+impl Leader {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a child of ours that was not waited for, named to the kernel only"
+    )]
+    fn of(child: &tokio::process::Child) -> Option<Self> {
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)?;
+        let end = pidfd_open(group, PidfdFlags::NONBLOCK).ok()?;
+        Some(Self { group, end: AsyncFd::with_interest(end, Interest::READABLE).ok()? })
+    }
+
+    async fn ended(&self) {
+        let _ = self.end.readable().await;
+    }
+
+    fn kill_group(&self) {
+        let _ = kill_process_group(self.group, Signal::KILL);
+    }
 }
 
 /// Everything, passed on to our own output, and the end of it kept.

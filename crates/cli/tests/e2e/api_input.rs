@@ -422,3 +422,52 @@ fn the_address_can_be_configured_and_is_never_beyond_loopback() {
     assert!(parhelia().exists());
     eventually("a server starts", || home.run(&["info"]).out.contains("Server").then_some(()));
 }
+
+#[test]
+fn what_a_session_is_started_with_is_looked_at_before_it_begins() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let path = "/api/v1/sessions";
+    let with = |more: Value| {
+        let mut request =
+            json!({ "cascade": { "cascade_id": "c", "phases": [{ "name": "a", "run": "true" }] } });
+        for (key, value) in more.as_object().unwrap() {
+            request[key] = value.clone();
+        }
+        request.to_string()
+    };
+    refused(&home, "POST", path, &with(json!({ "name": "" })), 422, &["name"]);
+    refused(&home, "POST", path, &with(json!({ "name": "sess-mine" })), 422, &["begin with 'sess-'"]);
+    refused(
+        &home,
+        "POST",
+        path,
+        &with(json!({ "env": { "PARHELIA_X": "1" } })),
+        422,
+        &["PARHELIA_X", "begin with"],
+    );
+    let agent = json!({ "cascade_id": "c", "phases": [
+        { "name": "a", "run": "true" },
+        { "name": "b", "agent": { "engine": "moonshine", "prompt": "x" } },
+    ]});
+    refused(
+        &home,
+        "POST",
+        path,
+        &json!({ "cascade": agent }).to_string(),
+        422,
+        &["moonshine", "claude-code"],
+    );
+    let text = |bytes: usize| {
+        let long = format!("cascade_id: c\nphases: [{{name: a, run: 'true'}}]\n# {}\n", "\"".repeat(bytes));
+        json!({ "text": long }).to_string()
+    };
+    // Whoever still sends hears why nobody listens any more.
+    refused(&home, "POST", path, &text(20 << 20), 413, &["larger", "max_body_bytes"]);
+    refused(&home, "POST", "/api/v1/containers", &text(8 << 20), 413, &["larger", "max_body_bytes"]);
+    let (status, listed) = home.api("GET", path, None);
+    assert_eq!((status, listed["sessions"].as_array().map(Vec::len)), (200, Some(0)), "{listed}");
+    let whole = ask(&home, "POST", path, Some(&text((8 << 20) - 100)), &[]);
+    assert_eq!(whole.status, 201, "a file of 8 MiB: {}", whole.body);
+    lives(&home);
+}

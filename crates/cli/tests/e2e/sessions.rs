@@ -419,3 +419,48 @@ fn in_a_pipe_the_list_tells_changes_alone() {
     watching.kill().unwrap();
     watching.wait().unwrap();
 }
+
+#[test]
+fn of_equal_names_the_one_that_is_not_over_is_meant_and_else_the_newest() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let one = |run: &str| {
+        let cascade = json!({ "cascade_id": "n", "phases": [{ "name": "a", "run": run }] });
+        begin_as(&home, json!({ "cascade": cascade, "name": "wk" }))
+    };
+    let meant = || text(&session(&home, "wk"), "session_id").to_owned();
+    let first = one("true");
+    until_session(&home, &first, "completed");
+    let second = one("true");
+    until_session(&home, &second, "completed");
+    assert_eq!(meant(), second, "the newest of those that are over");
+    let third = one("sleep 1000");
+    assert_eq!(meant(), third);
+    let fourth = one("sleep 1000");
+    let said = home.run(&["sessions", "show", "wk"]);
+    assert!(said.code != 0 && said.err.contains(&third) && said.err.contains(&fourth), "{said:?}");
+    assert!(said.err.contains("give the id of one") && !said.err.contains(&second), "{said:?}");
+    for id in [third, fourth] {
+        home.ok(&["sessions", "cancel", &id, "--force", "--wait"]);
+    }
+}
+
+#[test]
+fn a_relative_workdir_is_below_the_sessions_and_one_that_is_not_there_is_named() {
+    let home = Home::new();
+    let _server = home.up(&[]);
+    let base = home.path().join("base");
+    std::fs::create_dir_all(base.join("sub")).unwrap();
+    let within = |workdir: &str| {
+        let cascade = json!({ "cascade_id": "w", "phases": [
+            { "name": "a", "run": "pwd", "workdir": workdir, "outputs": { "at": "{{ stdout | trim }}" } },
+        ]});
+        begin_as(&home, json!({ "cascade": cascade, "workdir": base.to_str().unwrap() }))
+    };
+    let done = until_session(&home, &within("sub"), "completed");
+    assert!(text(&phase(&done, "a")["row"]["outputs"], "at").ends_with("/base/sub"), "{done}");
+    let failed = until_session(&home, &within("nowhere"), "error");
+    let said = text(&failed, "error_message");
+    assert!(said.contains("base/nowhere"), "{said}");
+    assert_eq!(said.matches("it could not be started").count(), 1, "{said}");
+}

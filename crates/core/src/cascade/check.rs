@@ -14,6 +14,7 @@ use super::{
     Agent, Await, Awaited, Care, Cascade, Command, DEEPEST, Input, OnTimeout, Phase, Question, QuestionKind,
     Sensor, SubCascade, Task, TaskWork, Work,
 };
+use crate::sandbox::OURS;
 use crate::session::answer::{Asked, Reply};
 
 /// Phases of a definition, with those of its sub-cascades.
@@ -238,6 +239,9 @@ impl Checker {
             let fine = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
             if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.bytes().all(fine) {
                 let message = format!("'{}' is not the name of a variable: A-Z a-z 0-9 _", brief(name));
+                self.findings.say(&way, message);
+            } else if name.starts_with(OURS) {
+                let message = format!("'{}' is ours to set: no variable begins with {OURS}", brief(name));
                 self.findings.say(&way, message);
             }
             self.template(value, &way, here);

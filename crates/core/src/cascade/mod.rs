@@ -2,6 +2,7 @@
 //! reading a file and finding its mistakes is [`parse`]'s, values are [`template`]'s. A definition is self-contained: the
 //! sub-cascades that a file names are part of it, so that any process can go on with it.
 
+mod bounds;
 mod check;
 mod graph;
 pub mod inputs;
@@ -14,7 +15,7 @@ mod tree;
 
 pub use mistake::Mistake;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -362,6 +363,25 @@ impl Cascade {
     pub fn works(&self, place: usize) -> bool {
         let work = self.phases.get(place).map(|phase| &phase.work);
         matches!(work, Some(Work::Run(_) | Work::Agent(_) | Work::Tasks(_)))
+    }
+
+    /// The engines that its agents and those of its sub-cascades are of.
+    pub fn engines(&self) -> BTreeSet<&str> {
+        let mut all = BTreeSet::new();
+        for phase in &self.phases {
+            match &phase.work {
+                Work::Agent(agent) => {
+                    all.insert(agent.engine.as_str());
+                }
+                Work::Tasks(tasks) => all.extend(tasks.iter().filter_map(|task| match &task.work {
+                    TaskWork::Agent(agent) => Some(agent.engine.as_str()),
+                    TaskWork::Run(_) => None,
+                })),
+                Work::Cascade(sub) => all.extend(sub.definition.iter().flat_map(|below| below.engines())),
+                Work::Run(_) | Work::Await(_) | Work::Set(_) => {}
+            }
+        }
+        all
     }
 
     /// The phases that must be over before this one, by their places.

@@ -2,8 +2,9 @@
 //! Nothing here reaches a shell: what comes out is an argument, a variable or a value. Unknown names are mistakes, never
 //! empty text, and both the work that a template may do and what it may give are bounded.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Enumerator, Object, Serde, ValueKind};
@@ -11,12 +12,17 @@ use minijinja::{Environment, ErrorKind, UndefinedBehavior, Value as Known};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use super::bounds;
 use super::mistake::{brief, did_you_mean, some_of};
 
 /// Steps that one template may take.
 const FUEL: u64 = 100_000;
 /// What one template may give.
 pub const MOST_BYTES: usize = 1 << 20;
+/// How deep what a template gives may go: what is kept is read again, and that has a bound.
+const DEEPEST_VALUE: usize = 64;
+/// The least that can be written, `0,`, takes so many times its text as a value.
+const JSON_GROWS: usize = 12;
 /// The statements that a template may use. None of them can double a value again and again; a `set` phase computes.
 const STATEMENTS: &[&str] = &["for", "endfor", "if", "elif", "else", "endif", "raw", "endraw"];
 
@@ -36,13 +42,22 @@ pub struct Scope {
 #[derive(Debug, Clone)]
 enum Named {
     /// Brought over only as far as it is asked for: a session may have the outputs of thousands of phases.
-    Map(Arc<Map<String, Value>>),
+    Map(Arc<Lazy>),
     Plain(Known),
 }
 
-/// A mapping, to a template.
-#[derive(Debug)]
-struct Lazy(Arc<Map<String, Value>>);
+/// A mapping, to a template. What was brought over once is not copied again.
+#[derive(Debug, Default)]
+struct Lazy {
+    map: Map<String, Value>,
+    brought: Mutex<HashMap<String, Known>>,
+}
+
+impl Clone for Lazy {
+    fn clone(&self) -> Self {
+        Self { map: self.map.clone(), brought: Mutex::default() }
+    }
+}
 
 impl Object for Lazy {
     fn get_value(self: &Arc<Self>, key: &Known) -> Option<Known> {
@@ -50,11 +65,17 @@ impl Object for Lazy {
     }
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Known> {
-        self.0.get(key).map(brought)
+        let mut known = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = known.get(key) {
+            return Some(value.clone());
+        }
+        let value = self.map.get(key).map(brought)?;
+        known.insert(key.to_owned(), value.clone());
+        Some(value)
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Values(self.0.keys().map(|key| Known::from(key.as_str())).collect())
+        Enumerator::Values(self.map.keys().map(|key| Known::from(key.as_str())).collect())
     }
 }
 
@@ -69,7 +90,7 @@ impl Object for Scope {
 
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Known> {
         self.names.iter().find(|(name, _)| **name == *key).map(|(_, named)| match named {
-            Named::Map(map) => Known::from_object(Lazy(map.clone())),
+            Named::Map(map) => Known::from_dyn_object(map.clone()),
             Named::Plain(value) => value.clone(),
         })
     }
@@ -83,7 +104,7 @@ impl Scope {
     #[must_use]
     pub fn with(mut self, name: &str, value: Value) -> Self {
         let named = match value {
-            Value::Object(map) => Named::Map(Arc::new(map)),
+            Value::Object(map) => Named::Map(Arc::new(Lazy { map, ..Lazy::default() })),
             other => Named::Plain(brought(&other)),
         };
         match self.names.iter_mut().find(|(known, _)| **known == *name) {
@@ -96,7 +117,9 @@ impl Scope {
     /// One more value in a mapping that is here; nothing else of it is touched.
     pub fn note(&mut self, name: &str, key: &str, value: Value) {
         if let Some((_, Named::Map(map))) = self.names.iter_mut().find(|(known, _)| **known == *name) {
-            Arc::make_mut(map).insert(key.to_owned(), value);
+            let there = Arc::make_mut(map);
+            there.map.insert(key.to_owned(), value);
+            there.brought.get_mut().unwrap_or_else(PoisonError::into_inner).remove(key);
         }
     }
 
@@ -140,15 +163,11 @@ fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_fuel(Some(FUEL));
-    // What was written comes out as it was written.
-    if let Ok(syntax) = SyntaxConfig::builder().keep_trailing_newline(true).build() {
-        environment.set_syntax(syntax);
-    }
-    // Both make as much text as a number says.
-    environment.remove_filter("indent");
-    environment.remove_filter("format");
-    environment.add_filter("tojson", |value: Known| as_json(&value).map(|json| json.to_string()));
+    environment.set_syntax(syntax());
+    bounds::set(&mut environment);
+    environment.add_filter("tojson", |value: Known| json_text(&value));
     environment.add_filter("fromjson", |text: &str| {
+        bounds::spend(text.len().saturating_mul(JSON_GROWS))?;
         serde_json::from_str::<Value>(text)
             .map(|value| brought(&value))
             .map_err(|error| minijinja::Error::new(ErrorKind::InvalidOperation, format!("not JSON: {error}")))
@@ -159,18 +178,38 @@ fn environment() -> Environment<'static> {
         ValueKind::String => {
             out.write_str(value.as_str().unwrap_or_default()).map_err(minijinja::Error::from)
         }
-        _ => write!(out, "{}", as_json(value)?).map_err(minijinja::Error::from),
+        _ => out.write_str(&json_text(value)?).map_err(minijinja::Error::from),
     });
     environment
+}
+
+/// What was written comes out as it was written.
+fn syntax() -> SyntaxConfig {
+    SyntaxConfig::builder().keep_trailing_newline(true).build().unwrap_or_default()
 }
 
 thread_local! {
     static ENVIRONMENT: Environment<'static> = environment();
 }
 
-fn as_json(value: &Known) -> Result<Value, minijinja::Error> {
-    serde_json::to_value(value)
+/// As JSON, unless it is too much: nothing is made before it is known how much it is.
+fn json_text(value: &Known) -> Result<String, minijinja::Error> {
+    let mut room = Room::new(true);
+    written(value, &mut room)?;
+    bounds::spend(room.used)?;
+    String::from_utf8(room.text)
         .map_err(|error| minijinja::Error::new(ErrorKind::BadSerialization, error.to_string()))
+}
+
+fn written(value: &Known, room: &mut Room) -> Result<(), minijinja::Error> {
+    serde_json::to_writer(&mut *room, value).map_err(|error| match room.used > MOST_BYTES {
+        true => minijinja::Error::new(ErrorKind::WriteFailure, gives_too_much()),
+        false => minijinja::Error::new(ErrorKind::BadSerialization, error.to_string()),
+    })
+}
+
+fn gives_too_much() -> String {
+    format!("gives more than {} KiB", MOST_BYTES >> 10)
 }
 
 fn problem(template: &str, reason: impl Into<String>) -> TemplateError {
@@ -178,7 +217,7 @@ fn problem(template: &str, reason: impl Into<String>) -> TemplateError {
 }
 
 fn too_much(template: &str) -> TemplateError {
-    problem(template, format!("gives more than {} KiB", MOST_BYTES >> 10))
+    problem(template, gives_too_much())
 }
 
 fn failed(
@@ -196,6 +235,7 @@ fn failed(
     }
     let reason = match (kind, error.detail()) {
         (ErrorKind::OutOfFuel, _) => "does too much; a template may take 100,000 steps".to_owned(),
+        (ErrorKind::WriteFailure, Some(detail)) => detail.to_owned(),
         (ErrorKind::SyntaxError, Some(detail)) => format!("is not a template: {detail}"),
         (_, Some(detail)) => format!("{kind}: {detail}"),
         (_, None) => kind.to_string(),
@@ -228,6 +268,10 @@ fn statements(template: &str) -> Result<(), TemplateError> {
     Ok(())
 }
 
+fn guarded(template: &str, is_expression: bool) -> Result<std::borrow::Cow<'_, str>, TemplateError> {
+    bounds::guarded(template, is_expression, &syntax()).map_err(|e| failed(template, &e, &[], None))
+}
+
 fn sorted(names: std::collections::HashSet<String>) -> Vec<String> {
     let mut names: Vec<String> = names.into_iter().collect();
     names.sort_unstable();
@@ -240,9 +284,10 @@ pub fn names(template: &str) -> Result<Vec<String>, TemplateError> {
         return names_of_expression(inner);
     }
     statements(template)?;
+    let guarded = guarded(template, false)?;
     ENVIRONMENT.with(|environment| {
         let compiled =
-            environment.template_from_str(template).map_err(|e| failed(template, &e, &[], None))?;
+            environment.template_from_str(&guarded).map_err(|e| failed(template, &e, &[], None))?;
         Ok(sorted(compiled.undeclared_variables(true)))
     })
 }
@@ -253,15 +298,18 @@ pub fn names_of_condition(condition: &str) -> Result<Vec<String>, TemplateError>
 }
 
 fn names_of_expression(text: &str) -> Result<Vec<String>, TemplateError> {
+    let guarded = guarded(text, true)?;
     ENVIRONMENT.with(|environment| {
-        let compiled = environment.compile_expression(text).map_err(|e| failed(text, &e, &[], None))?;
+        let compiled = environment.compile_expression(&guarded).map_err(|e| failed(text, &e, &[], None))?;
         Ok(sorted(compiled.undeclared_variables(true)))
     })
 }
 
 fn evaluated(text: &str, scope: &Scope) -> Result<Known, TemplateError> {
+    let guarded = guarded(text, true)?;
     ENVIRONMENT.with(|environment| {
-        let compiled = environment.compile_expression(text).map_err(|e| failed(text, &e, &[], None))?;
+        let compiled = environment.compile_expression(&guarded).map_err(|e| failed(text, &e, &[], None))?;
+        bounds::begin();
         let names = || sorted(compiled.undeclared_variables(true));
         let found = compiled.eval(scope.root()).map_err(|e| failed(text, &e, &names(), Some(scope)))?;
         if found.is_undefined() {
@@ -277,24 +325,40 @@ fn expression(text: &str, scope: &Scope) -> Result<Value, TemplateError> {
     if found.as_str().is_some_and(|text| text.len() > MOST_BYTES) {
         return Err(too_much(text));
     }
-    let value = as_json(&found).map_err(|e| failed(text, &e, &[], None))?;
-    let mut room = Room { text: Vec::new(), most: MOST_BYTES, keeps: false, used: 0 };
-    serde_json::to_writer(&mut room, &value).map_err(|_| too_much(text))?;
+    written(&found, &mut Room::new(false)).map_err(|e| failed(text, &e, &[], None))?;
+    let value = serde_json::to_value(&found).map_err(|e| problem(text, e.to_string()))?;
+    if deeper(&value, DEEPEST_VALUE) {
+        return Err(problem(text, format!("goes more than {DEEPEST_VALUE} deep")));
+    }
     Ok(value)
+}
+
+fn deeper(value: &Value, than: usize) -> bool {
+    let Some(than) = than.checked_sub(1) else { return true };
+    match value {
+        Value::Array(items) => items.iter().any(|item| deeper(item, than)),
+        Value::Object(map) => map.values().any(|item| deeper(item, than)),
+        _ => false,
+    }
 }
 
 /// Takes so much, and no more.
 struct Room {
     text: Vec<u8>,
-    most: usize,
     keeps: bool,
     used: usize,
+}
+
+impl Room {
+    fn new(keeps: bool) -> Self {
+        Self { text: Vec::new(), keeps, used: 0 }
+    }
 }
 
 impl Write for Room {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.used = self.used.saturating_add(bytes.len());
-        if self.used > self.most {
+        if self.used > MOST_BYTES {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         if self.keeps {
@@ -314,13 +378,15 @@ pub fn text(template: &str, scope: &Scope) -> Result<String, TemplateError> {
         return Ok(template.to_owned());
     }
     statements(template)?;
+    let guarded = guarded(template, false)?;
     ENVIRONMENT.with(|environment| {
         let compiled =
-            environment.template_from_str(template).map_err(|e| failed(template, &e, &[], None))?;
-        let mut room = Room { text: Vec::new(), most: MOST_BYTES, keeps: true, used: 0 };
+            environment.template_from_str(&guarded).map_err(|e| failed(template, &e, &[], None))?;
+        bounds::begin();
+        let mut room = Room::new(true);
         match compiled.render_captured_to(scope.root(), &mut room) {
             Ok(_) => {}
-            Err(_) if room.used > room.most => return Err(too_much(template)),
+            Err(_) if room.used > MOST_BYTES => return Err(too_much(template)),
             Err(e) => {
                 return Err(failed(template, &e, &sorted(compiled.undeclared_variables(true)), Some(scope)));
             }
@@ -432,6 +498,124 @@ mod tests {
         let doubling = "{% set a = 'xxxxxxxx' %}".to_owned() + &"{% set a = a ~ a %}".repeat(60) + "{{ a }}";
         assert!(reason(&doubling).contains("'set' cannot be used here"));
         assert!(value(&json!("{{ 'x' * 99999999999 }}"), &scope()).is_err());
+    }
+
+    /// Each of these would take gigabytes, or hours.
+    #[test]
+    fn no_number_and_no_combination_makes_a_template_take_more_than_its_bounds() {
+        let scope = Scope::default().with(
+            "inputs",
+            json!({ "n": 95_000_000, "big": "y".repeat(1 << 20), "one": "x", "list": vec![1; 400_000], "few": [1] }),
+        );
+        let many = |part: &str, times: usize| vec![part; times].join(", ");
+        let hostile = [
+            "[1] * inputs.n".to_owned(),
+            "inputs.n * [1]".to_owned(),
+            "inputs.n * 1|string".to_owned(),
+            "inputs.n * 1 is odd|string".to_owned(),
+            "'x' * 100000000".to_owned(),
+            "-2 * 'x' * 3".to_owned(),
+            "([1] * inputs.n) | length".to_owned(),
+            "[[1] * 9999] * 9999 == [[1] * 9999] * 9999".to_owned(),
+            format!("[{}]", many("'x' * 100000000", 150)),
+            "([1] | batch(1000000000000, 'x')) | length".to_owned(),
+            "([1] | slice(1000000000000, 'x')) | length".to_owned(),
+            "inputs.few | batch(inputs.n, 'x') | list | length".to_owned(),
+            "range(99999999999)".to_owned(),
+            "range(100000) | list | tojson | length".to_owned()
+                + &" ~ range(100000) | list | length".repeat(200),
+            "inputs.big | replace('y', inputs.big) | length".to_owned(),
+            "inputs.big | replace('', inputs.big) | length".to_owned(),
+            "inputs.list | join(inputs.big) | length".to_owned(),
+            "inputs.list | join(d=inputs.big) | length".to_owned(),
+            "inputs.big | join(inputs.big) | length".to_owned(),
+            format!("({}) | length", vec!["inputs.big"; 300].join(" ~ ")),
+            format!("({}) | length", vec!["inputs.big"; 300].join(" + ")),
+            format!("({}) | length", vec!["inputs.list"; 300].join(" + ")),
+            format!("[{}] | length", many("'' ~ inputs.big", 150)),
+            format!("[{}] | length", many("inputs.big[0:]", 100)),
+            format!("[{}] | length", many("inputs.big | upper", 100)),
+            format!("[{}] | length", many("inputs.list | list", 100)),
+            format!("[{}] | string | length", many("inputs.list", 150)),
+            format!("[{}] | tojson | length", many("inputs.list", 150)),
+            format!("[{}] | sort | length", many("inputs.list", 150)),
+            format!("[{}] | sum(start='') | length", many("inputs.big", 150)),
+            "inputs.list | select('in', inputs.list) | list | length".to_owned(),
+            "inputs.list | map('replace', '1', inputs.big) | list | length".to_owned(),
+            "inputs.list | pprint | length".to_owned(),
+            "'x' | indent(1000000000000)".to_owned(),
+            "'%1000000000000d' | format(1)".to_owned(),
+        ];
+        for expression in &hostile {
+            let shown = brief(expression);
+            assert!(value(&json!(format!("{{{{ {expression} }}}}")), &scope).is_err(), "{shown}");
+            assert!(text(&format!("a {{{{ {expression} }}}}"), &scope).is_err(), "{shown}");
+            assert!(holds(&format!("{expression} == 1"), &scope).is_err(), "{shown}");
+            let _ = names(&format!("{{{{ {expression} }}}}"));
+        }
+        for chain in ["1", "x.y", "not 1", "- 1", "1|abs"] {
+            for sign in [" + ", " ~ ", " and ", " if 1 else ", "|abs + ", "[0] in "] {
+                let long = vec![chain; 20_000].join(sign);
+                assert!(names(&format!("{{{{ {long} }}}}")).is_err(), "{chain}{sign}");
+                assert!(names(&format!("a {{{{ {long} }}}}")).is_err(), "{chain}{sign}");
+                // As long as it may be, it is only wrong or right.
+                let _ = text(&format!("a {{{{ {} }}}}", vec![chain; 200].join(sign)), &scope);
+            }
+        }
+        let branches = format!("{{% if 1 %}}a{}{{% endif %}}", "{% elif 1 %}b".repeat(20_000));
+        assert!(names(&branches).is_err());
+        let recursive = "{% for x in [1, 1] recursive %}{{ inputs.big }}{{ loop([1, 1]) }}{% endfor %}";
+        assert!(text(recursive, &scope).is_err());
+        // What is named again and again is there once.
+        let shared = format!("{{{{ [{}] | length }}}}", many("inputs.big", 150));
+        assert_eq!(value(&json!(shared), &scope).unwrap(), json!(150));
+    }
+
+    #[test]
+    fn a_value_is_never_deeper_than_what_can_be_read_again() {
+        let mut deep = json!(1);
+        for _ in 0..70 {
+            deep = json!([deep]);
+        }
+        let deep = Scope::default().with("x", json!({ "y": deep }));
+        assert!(value(&json!("{{ x.y }}"), &deep).unwrap_err().reason.contains("64 deep"));
+    }
+
+    #[test]
+    fn operators_mean_what_they_meant() {
+        for (expression, is) in [
+            ("inputs.n * 2 + 1", json!(7)),
+            ("2 * inputs.n ** 2 - -1", json!(19)),
+            ("1 + 2 * 3 * -2", json!(-11)),
+            ("inputs.n * '4'|int", json!(12)),
+            ("'4'|int * inputs.list[1] * (1 + 1)", json!(16)),
+            ("inputs.n * outputs.build.version|float", json!(3.5999999999999996)),
+            ("inputs.list + [3]", json!([1, 2, 3])),
+            ("'a' ~ inputs.n * 2 ~ 'b'", json!("a6b")),
+            ("'a' + 'b' if inputs.n * 2 > 5 and not inputs.flag else 'c'", json!("ab")),
+            ("inputs.list[0:1] + inputs.list[1:]", json!([1, 2])),
+            ("outputs.build.version[0:1]|int + 1", json!(2)),
+            ("{'a': 1 * 2}.a * 2", json!(4)),
+            ("inputs.list | map('string') | join('*')", json!("1*2")),
+            ("inputs.list | select('odd') | list + [inputs.n]", json!([1, 3])),
+            ("[3, 1] | sort | first * 2", json!(2)),
+            ("range(inputs.n) | sum * 2", json!(6)),
+            ("'a-b' | replace('-', '+')", json!("a+b")),
+        ] {
+            let got = value(&json!(format!("{{{{ {expression} }}}}")), &scope());
+            assert_eq!(got.unwrap(), is, "{expression}");
+        }
+        assert_eq!(
+            text("2 * 3 {% raw %}{{ 2 * 3 }}{% endraw %}{# * #}\n", &scope()).unwrap(),
+            "2 * 3 {{ 2 * 3 }}\n"
+        );
+        let mistake = reason("{{ inputs.nope * 2 }}");
+        assert_eq!(mistake, "'inputs.nope * 2': there is no inputs.nope; inputs has flag, list, n, name");
+        assert!(
+            reason("{{ 'x' * 3 }}").contains("only numbers can be multiplied"),
+            "{}",
+            reason("{{ 'x' * 3 }}")
+        );
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub struct ContainerSeen {
     pub reason: Option<TerminationReason>,
     pub terminated_at: Option<Timestamp>,
     pub desired_by: Option<String>,
+    /// Why its provider did not make it.
+    pub refusal: Option<String>,
 }
 
 /// All that is known of one job now.
@@ -196,7 +198,7 @@ impl Evidence {
         Ending {
             exit_code: self.container.exit_code,
             reason: self.container.reason.unwrap_or(TerminationReason::External),
-            message: None,
+            message: self.container.refusal.clone(),
             session: None,
             at: self.container.terminated_at.or(last).unwrap_or(self.job.status_at),
             waiting_reason: None,

@@ -60,6 +60,7 @@ fn evidence(line: &str) -> Evidence {
         reason: None,
         terminated_at: None,
         desired_by: None,
+        refusal: None,
     };
     let beat = Beat {
         heartbeat_at: back(30.0),
@@ -133,6 +134,7 @@ fn evidence(line: &str) -> Evidence {
                 all.container.terminated_at = Some(back(5.0));
             }
             "reason" => all.container.reason = Some(value.parse().unwrap()),
+            "refusal" => all.container.refusal = Some(value.replace('_', " ")),
             "by" => all.container.desired_by = Some(value.into()),
             "health" => all.container.health = value.parse().unwrap(),
             "codes" => all.waiting_codes = value.split(',').map(|code| code.parse().unwrap()).collect(),
@@ -368,6 +370,7 @@ fn without_files_the_container_tells() {
         fresh health=dead nofiles
         fresh container=terminated reason=completed nofiles
         fresh container=terminated reason=oom nofiles
+        pending container=terminated reason=create_failed refusal=no_such_directory nofiles
     ";
     assert_snapshot!(judged(world, true), @"
     pending container=created nofiles
@@ -384,6 +387,8 @@ fn without_files_the_container_tells() {
       finished (it ended by itself with code 0) [job_finished]
     fresh container=terminated reason=oom nofiles
       failed (it had no memory left) [job_failed]
+    pending container=terminated reason=create_failed refusal=no_such_directory nofiles
+      failed (it could not be started: no such directory) [job_failed]
     ");
 }
 

@@ -31,6 +31,16 @@ pub struct Unfit {
     pub fits: String,
 }
 
+impl Unfit {
+    /// Both, without saying anything twice.
+    pub fn told(&self) -> String {
+        if self.message.contains(&self.fits) {
+            return self.message.clone();
+        }
+        format!("{}; it wants: {}", self.message, self.fits)
+    }
+}
+
 /// How a wait is to be answered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Asked {
@@ -142,12 +152,17 @@ fn answer(question: &Question, reply: &Reply) -> Result<Value, String> {
                     .collect::<Result<_, _>>()
                     .map_err(|kind| format!("it wants a list of its options, and {kind} is in it"))?,
                 Reply::Text(text) if option(question, text).is_ok() => vec![text.clone()],
-                Reply::Text(text) => text
-                    .split(',')
-                    .map(str::trim)
-                    .filter(|word| !word.is_empty())
-                    .map(str::to_owned)
-                    .collect(),
+                Reply::Text(text) => {
+                    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+                    let words: Vec<String> = words.map(str::to_owned).collect();
+                    if words.is_empty() {
+                        return Err(
+                            "nothing was chosen (none of them, if that is meant, is the JSON list [])"
+                                .to_owned(),
+                        );
+                    }
+                    words
+                }
                 Reply::Value(other) => {
                     return Err(format!("it wants a list of its options, not {}", kind_of(other)));
                 }
@@ -351,6 +366,12 @@ mod tests {
         assert_eq!(it.read(&picked(&["b", "a"])), Ok(json!(["b", "a"])));
         assert_eq!(it.read(&Reply::Value(json!(["a"]))), Ok(json!(["a"])));
         assert_eq!(it.read(&Reply::Value(json!([]))), Ok(json!([])), "none is an answer");
+        for nothing in ["", "  ", " , "] {
+            assert!(
+                refused(&it, typed(nothing)).starts_with("nothing was chosen"),
+                "it could not be taken back"
+            );
+        }
         assert_eq!(it.read(&typed("a, b")), Ok(json!(["a", "b"])));
         assert_eq!(it.read(&typed("c, d")), Ok(json!(["c, d"])), "an option before a list");
         assert!(refused(&it, typed("a, x")).starts_with("'x' is none of its options"));
@@ -432,5 +453,14 @@ mod tests {
                 .contains("more than")
         );
         assert!(reply(Verdict::Deny, Some(&json!(1)), None, None).unwrap_err().message.contains("beside it"));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said_once() {
+        let it = question("confirmation", json!({}));
+        assert_eq!(it.read(&typed("perhaps")).unwrap_err().told(), "it wants yes or no");
+        let it = question("choice", json!({"options": ["a", "b"]}));
+        let said = it.read(&typed("")).unwrap_err().told();
+        assert_eq!(said, "'' is none of its options; it wants: one of: a, b");
     }
 }

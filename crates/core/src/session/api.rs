@@ -289,6 +289,9 @@ pub struct AnswerReport {
     pub answered: Vec<WaitRow>,
     /// Those that were not, each with the reason (somebody else was first, the answer does not fit, …).
     pub refused: Vec<Refused>,
+    /// What is still to be done before a session goes on with its answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]

@@ -1,6 +1,7 @@
 //! Why a session is not done, in sentences, and the command that would change it. Pure: from what every door shows.
 
 use jiff::Timestamp;
+use serde_json::Value;
 
 use super::answer::Asked;
 use super::api::{PhaseView, SessionDetail};
@@ -61,12 +62,30 @@ fn span(from: Timestamp, to: Timestamp) -> String {
 pub fn awaited(wait: &WaitRow) -> String {
     match wait.wait_type {
         BlockedType::Signal => format!("the signal {}", wait.wait_on),
-        BlockedType::Sensor => format!("the sensor {}", wait.wait_on),
+        BlockedType::Sensor => match wait.question.get("command").and_then(Value::as_str) {
+            Some(command) => format!("'{command}' to succeed"),
+            None if wait.wait_on.starts_with("time ") => format!("the {}", wait.wait_on),
+            None => format!("the sensor {}", wait.wait_on),
+        },
         BlockedType::Approval => "an approval".to_owned(),
         BlockedType::Checkpoint => "somebody to look at what was done".to_owned(),
         BlockedType::Hitl if wait.task_id.is_some() => "an answer to its agent".to_owned(),
         BlockedType::Hitl => "an answer".to_owned(),
     }
+}
+
+/// What somebody wrote for people about it; nothing where that would only say again what it waits for.
+pub fn said(wait: &WaitRow) -> Option<&str> {
+    let text = wait.description.as_str();
+    let says_nothing = match wait.wait_type {
+        BlockedType::Signal => text == format!("the signal '{}'", wait.wait_on),
+        BlockedType::Sensor => {
+            text == format!("the sensor of phase {}", wait.phase)
+                || wait.wait_on.strip_prefix("time ").is_some_and(|at| at == text)
+        }
+        _ => false,
+    };
+    (!text.is_empty() && !says_nothing).then_some(text)
 }
 
 /// What a deadline means; a timeout is not a denial.
@@ -81,8 +100,8 @@ pub fn on_timeout(wait: &WaitRow) -> &'static str {
 /// One open wait in a sentence.
 pub fn of_wait(wait: &WaitRow, now: Timestamp) -> String {
     let mut text = format!("{}: waits for {}, for {}", wait.phase, awaited(wait), span(wait.since, now));
-    if !wait.description.is_empty() && wait.wait_type != BlockedType::Signal {
-        text.push_str(&format!(": {}", wait.description));
+    if let Some(said) = said(wait) {
+        text.push_str(&format!(": {said}"));
     }
     if let Some(deadline) = wait.deadline {
         let left = if deadline > now {
@@ -129,7 +148,10 @@ pub fn not_done(detail: &SessionDetail, now: Timestamp) -> Vec<String> {
         said.push("it has not begun: its server has yet to take the first step".to_owned());
     }
     let waits = detail.waits.iter().filter(|wait| wait.status == WaitStatus::Open);
-    said.extend(waits.map(|wait| of_wait(wait, now)));
+    said.extend(waits.map(|wait| match last_check(wait, detail) {
+        Some(code) => format!("{}; its last check ended with code {code}", of_wait(wait, now)),
+        None => of_wait(wait, now),
+    }));
     said.extend(
         detail
             .waits
@@ -150,6 +172,16 @@ pub fn not_done(detail: &SessionDetail, now: Timestamp) -> Vec<String> {
         )
     }));
     said
+}
+
+/// How the command of a sensor ended the last time.
+fn last_check(wait: &WaitRow, detail: &SessionDetail) -> Option<i64> {
+    if wait.wait_type != BlockedType::Sensor {
+        return None;
+    }
+    let phase = detail.phases.iter().find(|phase| phase.name == wait.phase)?;
+    let attempts = phase.tasks.iter().flat_map(|view| &view.attempts);
+    attempts.rev().find_map(|attempt| attempt.exit_code)
 }
 
 /// Answered, and its phase still runs with nothing else of it.
@@ -213,4 +245,67 @@ fn of_tasks(phase: &PhaseView, now: Timestamp) -> Option<String> {
         parts.push(format!("{queued} wait for their turn"));
     }
     (!parts.is_empty()).then(|| format!("{}: {}", phase.name, parts.join(", ")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test the panic is the message")]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::ids::{SessionId, WaitId};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
+    fn wait(kind: BlockedType, on: &str, description: &str, question: Value) -> WaitRow {
+        WaitRow {
+            id: WaitId::mint(1, 1),
+            session_id: SessionId::mint(1, 1),
+            phase: "p".to_owned(),
+            task_id: None,
+            wait_type: kind,
+            wait_on: on.to_owned(),
+            description: description.to_owned(),
+            question,
+            on_timeout: "fail".to_owned(),
+            default_value: None,
+            since: at(0),
+            deadline: None,
+            status: WaitStatus::Open,
+            answer: None,
+            answered_by: None,
+            answer_reason: None,
+            answered_at: None,
+            signal_id: None,
+        }
+    }
+
+    #[test]
+    fn a_description_is_shown_where_it_says_more() {
+        let told = |kind, on: &str, description: &str, question| {
+            let text = of_wait(&wait(kind, on, description, question), at(5));
+            text.split("; parhelia").next().unwrap().to_owned()
+        };
+        let signal = BlockedType::Signal;
+        assert_eq!(
+            told(signal, "news", "the signal 'news'", json!({})),
+            "p: waits for the signal news, for 5s"
+        );
+        assert_eq!(
+            told(signal, "news", "what the press says", json!({})),
+            "p: waits for the signal news, for 5s: what the press says"
+        );
+        let (sensor, noon) = (BlockedType::Sensor, "2026-01-21T12:00:00Z");
+        let on = format!("time {noon}");
+        assert_eq!(
+            told(sensor, &on, noon, json!({ "at": noon })),
+            format!("p: waits for the time {noon}, for 5s")
+        );
+        assert_eq!(
+            told(sensor, "command", "the sensor of phase p", json!({ "command": "make ready" })),
+            "p: waits for 'make ready' to succeed, for 5s"
+        );
+    }
 }

@@ -79,6 +79,8 @@ pub fn of_step(step: &Step, session: &SessionId, cascade: &Cascade) -> Option<Ne
         | Step::StartVerify { .. }
         | Step::OpenWait { .. }
         | Step::WithdrawWait { .. }
+        // Told with its phase.
+        | Step::FulfilWait { .. }
         | Step::StartChild { .. }
         | Step::Outputs { .. } => return None,
     })

@@ -49,7 +49,9 @@ pub fn session(detail: &SessionDetail, events: &[Event], now: Timestamp) -> Why 
         let began = phase.row.as_ref().map_or(now, |row| row.started_at);
         page.evidence(format!("phase {}", phase.name), format!("{} for {}", phase.kind, span(began, now)));
     }
-    if !session.status.is_over() {
+    if session.status == SessionStatus::Orphaned {
+        page.evidence("advanced by", "nobody");
+    } else if !session.status.is_over() {
         owner(&mut page, view, now);
     }
     if session.cancel_requested {
@@ -113,7 +115,12 @@ fn state(detail: &SessionDetail, now: Timestamp) -> String {
         SessionStatus::Blocked => {
             let since =
                 session.blocked_since.map_or_else(String::new, |at| format!(" for {}", span(at, now)));
-            let on = detail.waits.iter().rfind(|wait| wait.status == WaitStatus::Open);
+            let named = |wait: &&WaitRow| {
+                Some(wait.wait_type) == session.blocked_type
+                    && Some(&wait.wait_on) == session.blocked_on.as_ref()
+            };
+            let open = || detail.waits.iter().filter(|wait| wait.status == WaitStatus::Open);
+            let on = open().find(named).or_else(|| open().next_back());
             let what = on.map_or_else(|| "something outside".to_owned(), explain::awaited);
             format!("It is blocked{since}: nothing of it runs, and it waits for {what}.")
         }
@@ -158,9 +165,20 @@ fn owner(page: &mut Page, view: &SessionView, now: Timestamp) {
 fn remedies(page: &mut Page, detail: &SessionDetail) {
     let session = &detail.view.session;
     let id = &session.session_id;
-    let open = detail.waits.iter().filter(|wait| wait.status == WaitStatus::Open);
-    for wait in open.take(ANSWERS) {
+    let open: Vec<&WaitRow> = detail
+        .waits
+        .iter()
+        .filter(|wait| wait.status == WaitStatus::Open && explain::command(wait).is_some())
+        .collect();
+    for wait in open.iter().take(ANSWERS) {
         answers(page, wait);
+    }
+    if let Some(more) = open.len().checked_sub(ANSWERS).filter(|more| *more > 0) {
+        page.remedy(
+            OPERATOR,
+            format!("sees the {more} more that wait"),
+            format!("parhelia sessions show {id}"),
+        );
     }
     match session.status {
         SessionStatus::Orphaned => {
@@ -209,11 +227,7 @@ fn answers(page: &mut Page, wait: &WaitRow) {
     let Some(command) = explain::command(wait) else { return };
     page.remedy(OPERATOR, format!("ends the wait of {}", wait.phase), command);
     if matches!(wait.wait_type, BlockedType::Approval | BlockedType::Checkpoint) {
-        page.remedy(
-            OPERATOR,
-            "or denies it, and its phase fails",
-            format!("parhelia inbox deny {}", wait.id),
-        );
+        page.remedy(OPERATOR, "denies it, and its phase fails", format!("parhelia inbox deny {}", wait.id));
     }
 }
 

@@ -3,15 +3,14 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use axum::RequestExt;
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
-use axum::http::StatusCode;
 use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use axum::response::IntoResponse;
+use bytes::BytesMut;
+use futures::StreamExt;
 use parhelia_core::Timestamp;
 use serde::de::DeserializeOwned;
 
@@ -65,15 +64,41 @@ pub(super) fn wait(seconds: u64) -> Result<u64, Fault> {
     Ok(seconds)
 }
 
+/// The largest body of a route, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room(pub(super) usize);
+
+/// Of a body that is too large, so much is taken and thrown away: whoever still sends does not hear the answer.
+const MOST_DRAINED: usize = 256 << 20;
+
 /// The body, if it comes in time and is not too large.
 pub(super) async fn whole_body(request: Request) -> Result<Bytes, Fault> {
-    let arrived = tokio::time::timeout(BODY_PATIENCE, request.extract()).await;
-    arrived.map_err(|_| Fault::too_slow())?.map_err(|e: axum::extract::rejection::BytesRejection| {
-        match e.into_response().status() {
-            StatusCode::PAYLOAD_TOO_LARGE => Fault::too_large("the body is larger than this server takes"),
-            _ => Fault::bad_request("the body did not arrive whole", "repeat the request"),
+    let Room(most) = request.extensions().get().copied().unwrap_or(Room(0));
+    let arrived = tokio::time::timeout(BODY_PATIENCE, arriving(request, most)).await;
+    arrived.map_err(|_| Fault::too_slow())?
+}
+
+async fn arriving(request: Request, most: usize) -> Result<Bytes, Fault> {
+    let mut parts = request.into_body().into_data_stream();
+    let (mut body, mut seen) = (BytesMut::new(), 0usize);
+    while let Some(part) = parts.next().await {
+        let broken = |_| Fault::bad_request("the body did not arrive whole", "repeat the request");
+        let part = part.map_err(broken)?;
+        seen = seen.saturating_add(part.len());
+        if seen <= most {
+            body.extend_from_slice(&part);
+        } else if seen > MOST_DRAINED {
+            break;
+        } else {
+            body = BytesMut::new();
         }
-    })
+    }
+    if seen > most {
+        return Err(Fault::too_large(format!(
+            "the body is larger than the {most} bytes that this server takes"
+        )));
+    }
+    Ok(body.freeze())
 }
 
 /// JSON into what is wanted, or which field of it does not fit.

@@ -17,8 +17,10 @@ use axum::{Extension, Router};
 use bytes::Bytes;
 use parhelia_core::access::Access;
 use parhelia_core::api::ServerInfo;
+use parhelia_core::cascade::parse::LONGEST_TEXT;
 use tokio::sync::Notify;
 use tower_http::catch_panic::CatchPanicLayer;
+use utoipa_axum::router::UtoipaMethodRouter;
 use utoipa_axum::routes;
 
 pub use auth::{Door, Gate};
@@ -26,6 +28,7 @@ pub use listen::{Limits, Listener, serve};
 pub use problem::Fault;
 pub use routes::ACCESS;
 
+use self::extract::Room;
 use self::handlers::{
     admin, alerts, containers, events, heartbeats, inbox, instances, jobs, mcp, reconciler, server,
     session_wishes, sessions, signals, stream, tokens, why, workers,
@@ -83,7 +86,7 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Operator, routes!(jobs::cancel))
         .add(Access::Operator, routes!(jobs::resume))
         .add(Access::Operator, routes!(jobs::cleanup))
-        .add(Access::Operator, routes!(session_wishes::start))
+        .add(Access::Operator, with_room(routes!(session_wishes::start), max_body_bytes + 2 * LONGEST_TEXT))
         .add(Access::Operator, routes!(session_wishes::cancel))
         .add(Access::Operator, routes!(session_wishes::resume))
         .add(Access::Operator, routes!(session_wishes::cleanup))
@@ -133,11 +136,17 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .layer(Extension(lost))
+        .layer(Extension(Room(max_body_bytes)))
         .layer(DefaultBodyLimit::max(max_body_bytes))
         .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
             Fault::internal("a request made the server stumble; its log says where").into_response()
         }))
         .with_state(app)
+}
+
+/// For what may be longer than other bodies: a whole cascade, each character of which may take two in JSON.
+fn with_room((schemas, paths, handlers): UtoipaMethodRouter<App>, bytes: usize) -> UtoipaMethodRouter<App> {
+    (schemas, paths, handlers.layer(Extension(Room(bytes))))
 }
 
 async fn no_route(Extension(lost): Extension<Arc<RouteMeter>>, uri: Uri) -> Response {

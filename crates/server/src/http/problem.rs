@@ -134,9 +134,7 @@ impl From<ServiceError> for Fault {
         let detail = error.to_string();
         match error {
             ServiceError::NotFound { fix, .. } => Self::not_found(detail, fix),
-            ServiceError::Ambiguous { .. } => {
-                Self::new(StatusCode::CONFLICT, "ambiguous", detail, "give more characters of the id")
-            }
+            ServiceError::Ambiguous { fix, .. } => Self::new(StatusCode::CONFLICT, "ambiguous", detail, fix),
             ServiceError::Invalid { code, fix, .. } => {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail, fix)
             }

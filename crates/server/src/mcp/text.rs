@@ -216,6 +216,7 @@ pub(super) fn answers(report: &AnswerReport) -> String {
             .iter()
             .map(|one| format!("{} was not answered: {}", clean(&one.id), clean(&in_tools(&one.reason)))),
     );
+    lines.extend(report.notes.iter().map(|note| clean(note)));
     lines.join("\n")
 }
 

@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use super::error::LONGER;
 use super::{Caller, Service, ServiceError};
 
 const BELIEVED: Duration = Duration::from_secs(2);
@@ -197,7 +198,7 @@ impl Service {
             Some(only) if fits.is_empty() && given.len() > TokenId::PREFIX.len() => only,
             Some(last) if given.len() > TokenId::PREFIX.len() => {
                 let matches = fits.iter().chain([&last]).map(|t| t.id.to_string()).take(5).collect();
-                return Err(ServiceError::Ambiguous { given: given.to_owned(), matches });
+                return Err(ServiceError::Ambiguous { given: given.to_owned(), matches, fix: LONGER });
             }
             _ => {
                 return Err(ServiceError::NotFound {

@@ -15,6 +15,7 @@ use parhelia_providers::{LogChunk, ProviderError, SandboxRef};
 use parhelia_store::{ContainerFilter, ContainerPage, DesireOutcome, NewContainer};
 use serde_json::json;
 
+use super::error::LONGER;
 use super::jobs::AskedJob;
 use super::{Caller, Service, ServiceError, validate};
 use crate::loops::stopped;
@@ -162,7 +163,7 @@ impl Service {
                     return Ok(exact.clone());
                 }
                 let matches = matches.iter().chain([&last]).map(ToString::to_string).collect();
-                Err(ServiceError::Ambiguous { given: given.to_owned(), matches })
+                Err(ServiceError::Ambiguous { given: given.to_owned(), matches, fix: LONGER })
             }
         }
     }

@@ -8,7 +8,7 @@ pub enum ServiceError {
     #[error("there is no {what} '{id}'")]
     NotFound { what: &'static str, id: String, fix: &'static str },
     #[error("'{given}' is not unique: it could be {}", matches.join(", "))]
-    Ambiguous { given: String, matches: Vec<String> },
+    Ambiguous { given: String, matches: Vec<String>, fix: &'static str },
     #[error("{message}")]
     Invalid { code: &'static str, message: String, fix: String },
     #[error("{message}")]
@@ -20,6 +20,9 @@ pub enum ServiceError {
     #[error("something failed inside: {0}")]
     Internal(String),
 }
+
+/// Where `given` is the beginning of an id.
+pub(super) const LONGER: &str = "give more characters of the id";
 
 impl ServiceError {
     pub fn invalid(message: impl Into<String>, fix: impl Into<String>) -> Self {

@@ -1,7 +1,7 @@
 //! The inbox: everything that waits for a person, and their answers. An answer is written once, while its wait is open;
 //! the session that asked takes it from there.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use futures::future::join_all;
 use parhelia_core::Timestamp;
@@ -12,7 +12,7 @@ use parhelia_core::session::answer::{self, Asked, Reply, Unfit};
 use parhelia_core::session::api::{
     AnswerReport, AnswerWaits, Inbox, InboxItem, Refused, Verdict, WaitingJob,
 };
-use parhelia_core::session::{WaitRow, WaitStatus, explain};
+use parhelia_core::session::{SessionStatus, WaitRow, WaitStatus, explain};
 use parhelia_core::time::{plus_seconds, seconds_between};
 use parhelia_store::{InboxRow, StoreError};
 use serde_json::json;
@@ -80,7 +80,7 @@ impl Service {
         let reply = answer::reply(verdict, answer.as_ref(), text.as_deref(), choices.as_deref())
             .map_err(|Unfit { message, fits }| ServiceError::invalid(message, fits))?;
         let each = ids.iter().map(|given| self.answer_one(given, verdict, &reply, reason.as_deref(), caller));
-        let mut report = AnswerReport { answered: Vec::new(), refused: Vec::new() };
+        let mut report = AnswerReport { answered: Vec::new(), refused: Vec::new(), notes: Vec::new() };
         // Together: they share a commit.
         for (given, outcome) in ids.iter().zip(join_all(each).await) {
             match outcome {
@@ -88,7 +88,24 @@ impl Service {
                 Err(reason) => report.refused.push(Refused { id: given.chars().take(64).collect(), reason }),
             }
         }
+        report.notes = self.left_by_all(&report.answered).await;
         Ok(report)
+    }
+
+    /// What is answered, and still nobody goes on with.
+    async fn left_by_all(&self, answered: &[WaitRow]) -> Vec<String> {
+        let sessions: BTreeSet<&SessionId> = answered.iter().map(|wait| &wait.session_id).collect();
+        let mut notes = Vec::new();
+        for id in sessions {
+            // An answer that was taken stays taken, whether or not this can be read.
+            let row = self.store.session(id).await.ok().flatten();
+            if row.is_some_and(|row| row.status == SessionStatus::Orphaned) {
+                notes.push(format!(
+                    "session {id} is orphaned: the answer is kept, and 'parhelia sessions resume {id}' goes on with it"
+                ));
+            }
+        }
+        notes
     }
 
     async fn answer_one(
@@ -103,8 +120,7 @@ impl Service {
         if wait.status != WaitStatus::Open {
             return Err(settled(&wait));
         }
-        let value =
-            Asked::of(&wait).read(reply).map_err(|unfit| format!("{unfit}; it wants: {}", unfit.fits))?;
+        let value = Asked::of(&wait).read(reply).map_err(|unfit| unfit.told())?;
         let now = self.clock.now();
         let done = match verdict {
             Verdict::Answer => "answered",

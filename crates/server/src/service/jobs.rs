@@ -12,6 +12,7 @@ use parhelia_core::time::{plus_seconds, seconds_between};
 use parhelia_store::{NewJob, ShownFilter, ShownJob};
 use uuid::Uuid;
 
+use super::error::LONGER;
 use super::sessions::EXEC;
 use super::{Caller, Service, ServiceError, validate};
 
@@ -385,7 +386,7 @@ impl Service {
 
 fn ambiguous(given: &str, ids: impl Iterator<Item = Uuid>) -> ServiceError {
     let matches = ids.take(NAMED as usize).map(|id| id.to_string()).collect();
-    ServiceError::Ambiguous { given: given.chars().take(64).collect(), matches }
+    ServiceError::Ambiguous { given: given.chars().take(64).collect(), matches, fix: LONGER }
 }
 
 pub(super) fn no_job(given: &str) -> ServiceError {

@@ -20,6 +20,7 @@ use parhelia_core::session::{
 use parhelia_core::time::{plus_seconds, seconds_between};
 use parhelia_store::{SessionFilter, ShownSession};
 
+use super::error::LONGER;
 use super::{Service, ServiceError};
 
 const PAGE: u32 = 200;
@@ -31,6 +32,7 @@ const TASKS_OF_A_PHASE: i64 = 50;
 /// And of a whole session.
 const TASKS_OF_A_SESSION: i64 = 1000;
 const WAITS_SHOWN: i64 = 100;
+const SAME_NAME: &str = "more than one that is not over has this name: give the id of one";
 const CHILDREN_SHOWN: i64 = 100;
 /// How many sessions a tree shows.
 const TREE: usize = 200;
@@ -246,7 +248,7 @@ impl Service {
     }
 
     /// What somebody meant by `given`. An exact name is taken before a prefix; of equal names the one that is not
-    /// over is meant, if there is one such.
+    /// over is meant, and when all are over the newest.
     pub(crate) async fn resolve_session(&self, given: &str) -> Result<SessionId, ServiceError> {
         if let Ok(id) = SessionId::parse(given)
             && self.store.session(&id).await?.is_some()
@@ -260,6 +262,7 @@ impl Service {
             several => Err(ServiceError::Ambiguous {
                 given: given.chars().take(64).collect(),
                 matches: several.iter().map(ToString::to_string).collect(),
+                fix: if several.iter().any(|id| id.as_str().contains(given)) { LONGER } else { SAME_NAME },
             }),
         }
     }
@@ -270,7 +273,9 @@ impl Service {
             return Ok(Vec::new());
         }
         let mut named = self.store.sessions_named(given).await?;
-        if named.iter().filter(|(_, status)| !status.is_over()).count() == 1 {
+        if named.iter().all(|(_, status)| status.is_over()) {
+            named.truncate(1);
+        } else {
             named.retain(|(_, status)| !status.is_over());
         }
         if named.is_empty() {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::session_views::no_session;
-use super::{AskedJob, Caller, Intent, Service, ServiceError};
+use super::{AskedJob, Caller, Intent, Service, ServiceError, validate};
 
 const LONGEST_GRACE_SECONDS: i64 = 3600;
 /// What `exec` calls its cascade.
@@ -66,7 +66,11 @@ impl Service {
         request: StartSession,
         caller: &Caller,
     ) -> Result<Session, ServiceError> {
+        validate::session(&request)?;
         let cascade = definition(&request)?;
+        for engine in cascade.engines() {
+            self.engine(engine)?;
+        }
         let inputs =
             parse::resolve_inputs(&cascade, &request.inputs, &request.input_texts).map_err(|wrong| {
                 ServiceError::invalid(wrong.join("; "), "give each as -i NAME=VALUE (inputs in the request)")

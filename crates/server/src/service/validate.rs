@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use parhelia_core::api::RunRequest;
 use parhelia_core::engine::is_session;
+use parhelia_core::ids::{SessionId, WaitId};
 use parhelia_core::job::api::ExecRequest;
+use parhelia_core::sandbox::OURS;
+use parhelia_core::session::api::StartSession;
 
 use super::ServiceError;
 
@@ -13,6 +16,8 @@ const MAX_ARGUMENT_BYTES: usize = 128 * 1024 - 1;
 /// What `execve` accepts in all, with room left for the environment of the server.
 const MAX_COMMAND_BYTES: usize = 1 << 20;
 const MAX_NAME_BYTES: usize = 128;
+/// Of what somebody can give instead of a session's name.
+const ID_PREFIXES: &[&str] = &[SessionId::PREFIX, WaitId::PREFIX];
 const MAX_LABELS: usize = 64;
 const MAX_ENV: usize = 512;
 const MAX_VOLUMES: usize = 64;
@@ -56,12 +61,7 @@ pub(super) fn run(request: &RunRequest) -> Result<(), ServiceError> {
     }
     pairs("label", &request.labels, MAX_LABELS, 1024)?;
     pairs("environment variable", &request.env, MAX_ENV, MAX_ARGUMENT_BYTES)?;
-    if let Some(reserved) = request.env.keys().find(|k| k.starts_with("PARHELIA_")) {
-        return invalid(
-            format!("the variable {reserved} is ours to set"),
-            "choose a name that does not begin with PARHELIA_",
-        );
-    }
+    not_ours(&request.env)?;
     let resources = &request.resources;
     if resources.cpu_cores.is_some_and(|c| !c.is_finite() || c <= 0.0 || c > 4096.0) {
         return invalid("cpu_cores is out of range".into(), "give a number above 0 and at most 4096");
@@ -78,6 +78,31 @@ pub(super) fn run(request: &RunRequest) -> Result<(), ServiceError> {
         return invalid("the idle timeout is out of range".into(), "give from 1 second to 30 days");
     }
     Ok(())
+}
+
+/// What comes with a cascade.
+pub(super) fn session(request: &StartSession) -> Result<(), ServiceError> {
+    name("name", request.name.as_deref())?;
+    if let Some(named) = request.name.as_deref()
+        && let Some(prefix) = ID_PREFIXES.iter().find(|prefix| named.starts_with(**prefix))
+    {
+        return Err(ServiceError::invalid(
+            format!("a name cannot begin with '{prefix}': ids do"),
+            "choose another, such as nightly-2",
+        ));
+    }
+    pairs("environment variable", &request.env, MAX_ENV, MAX_ARGUMENT_BYTES)?;
+    not_ours(&request.env)
+}
+
+fn not_ours(env: &BTreeMap<String, String>) -> Result<(), ServiceError> {
+    match env.keys().find(|key| key.starts_with(OURS)) {
+        None => Ok(()),
+        Some(reserved) => Err(ServiceError::invalid(
+            format!("the variable {} is ours to set", reserved.chars().take(64).collect::<String>()),
+            "choose a name that does not begin with PARHELIA_",
+        )),
+    }
 }
 
 /// What is asked of a job; the rest is checked as of every container.

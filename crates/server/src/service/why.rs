@@ -16,6 +16,7 @@ use parhelia_core::why::{
 use parhelia_providers::SandboxRef;
 use parhelia_store::{ContainerFilter, EventFilter, JobFilter, StoreError};
 
+use super::error::LONGER;
 use super::reconciler::cycle_view;
 use super::sessions::EXEC;
 use super::{Service, ServiceError};
@@ -57,7 +58,7 @@ impl Service {
                 matches.push(last.id);
                 matches.dedup();
                 matches.truncate(10);
-                Err(ServiceError::Ambiguous { given: shown, matches })
+                Err(ServiceError::Ambiguous { given: shown, matches, fix: LONGER })
             }
             (None, _) => Err(ServiceError::NotFound {
                 what: "session, wait, container, job, task, token, instance or provider",

@@ -137,6 +137,9 @@ pub enum SessionWrite {
     WithdrawWait {
         wait: WaitId,
     },
+    FulfilWait {
+        wait: WaitId,
+    },
     CancelChild {
         child: SessionId,
         reason: Option<String>,
@@ -534,6 +537,11 @@ impl Script {
                     &sql::PHASE_END,
                     params![session, position as i64, &name, status, now, json(&outputs), error],
                 );
+                if matches!(status, PhaseStatus::Failed | PhaseStatus::Cancelled)
+                    || outputs["timed_out"] == true
+                {
+                    self.step(&sql::SESSION_TASKS_DROP, params![session, &name, now]);
+                }
                 if let Some(id) = checkpoint {
                     self.one(&sql::CHECKPOINT_INSERT, params![&id, session, name, None::<String>, now]);
                 }
@@ -599,6 +607,9 @@ impl Script {
             }
             SessionWrite::WithdrawWait { wait } => {
                 self.close_wait(&wait, WaitStatus::Withdrawn, None, None, None, now);
+            }
+            SessionWrite::FulfilWait { wait } => {
+                self.close_wait(&wait, WaitStatus::Answered, None, Some("its sensor"), None, now);
             }
             SessionWrite::CancelChild { child, reason, by, force, grace_seconds } => {
                 // One that has ended meanwhile is as good as cancelled.

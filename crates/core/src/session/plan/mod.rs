@@ -151,8 +151,8 @@ struct Planner<'a> {
     wanted_workers: usize,
     /// Things of the session that run: it is not blocked while there are any.
     alive: usize,
-    /// Waits opened in this plan.
-    opened: Vec<Blocked>,
+    /// Waits opened in this plan: of which phase, of which of its tasks.
+    opened: Vec<(usize, Option<TaskId>, Blocked)>,
     /// Waits that are over with this plan.
     closed: BTreeSet<WaitId>,
     /// Signals that end a wait with this plan.

@@ -185,6 +185,10 @@ pub enum Step {
     WithdrawWait {
         wait: WaitId,
     },
+    /// Its sensor has seen what it looks for.
+    FulfilWait {
+        wait: WaitId,
+    },
     StartChild {
         position: usize,
         cascade: Box<Cascade>,

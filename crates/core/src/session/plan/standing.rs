@@ -1,5 +1,7 @@
 //! How a session stands: what its sub-sessions do, and whether it runs, is blocked or is over.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use super::{Blocked, Patch, Planner, State, Step, is_failing, patch_of};
@@ -105,20 +107,34 @@ impl Planner<'_> {
         patch
     }
 
+    /// Of those that opened together the one that a person can end, then the one of the first phase: whoever looks twice is
+    /// told the same, and whatever was told is not told again.
     pub(super) fn oldest_wait(&self) -> Option<Blocked> {
+        let several = self.facts.waits.len() + self.opened.len() > 1;
+        let phases = self.cascade.phases.iter().enumerate().filter(|_| several);
+        let places: HashMap<&str, usize> =
+            phases.map(|(place, phase)| (phase.name.as_str(), place)).collect();
         let open = self
             .facts
             .waits
             .iter()
             .filter(|wait| wait.status == WaitStatus::Open && !self.closed.contains(&wait.id));
-        let open = open.map(|wait| Blocked {
-            kind: wait.wait_type,
-            on: wait.wait_on.clone(),
-            description: wait.description.clone(),
-            since: wait.since,
-            timeout_at: wait.deadline,
+        let open = open.map(|wait| {
+            let blocked = Blocked {
+                kind: wait.wait_type,
+                on: wait.wait_on.clone(),
+                description: wait.description.clone(),
+                since: wait.since,
+                timeout_at: wait.deadline,
+            };
+            let place = places.get(wait.phase.as_str()).copied().unwrap_or(usize::MAX);
+            (place, wait.task_id.clone(), blocked)
         });
-        open.chain(self.opened.iter().cloned()).min_by_key(|blocked| blocked.since)
+        let all = open.chain(self.opened.iter().cloned());
+        all.min_by_key(|(place, task, blocked)| {
+            (blocked.since, !blocked.kind.is_for_a_person(), *place, task.clone())
+        })
+        .map(|(_, _, blocked)| blocked)
     }
 
     pub(super) fn completed(&mut self, state: &State, mut patch: Patch) -> Patch {

@@ -1,6 +1,7 @@
 //! The tasks of a phase: what became of those that run, which are tried again, and which come next.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -43,6 +44,8 @@ pub(super) fn outcome(seen: &Seen) -> Outcome {
         return Outcome::NeedsPerson(code, reason.clone());
     }
     let detail = |text: &str| match &seen.detail {
+        // Its job may have said the same.
+        Some(detail) if detail.starts_with(text) => detail.clone(),
         Some(detail) => format!("{text}: {detail}"),
         None => text.to_owned(),
     };
@@ -524,7 +527,14 @@ impl Planner<'_> {
             env.insert(name.clone(), template::text(wanted, &state.scope)?);
         }
         let workdir = match &care.workdir {
-            Some(wanted) => Some(template::text(wanted, &state.scope)?),
+            Some(wanted) => {
+                let wanted = template::text(wanted, &state.scope)?;
+                // Beside where the session was started; what is absolute stays so.
+                Some(match &self.surroundings.workdir {
+                    Some(base) => Path::new(base).join(&wanted).to_string_lossy().into_owned(),
+                    None => wanted,
+                })
+            }
             None => self.surroundings.workdir.clone(),
         };
         Ok(Run { command, engine, env, workdir, timeout_seconds: care.timeout_seconds, resume: None })

@@ -31,6 +31,9 @@ struct World {
     next: u64,
     /// Every attempt that was started: phase, key and number.
     started: Vec<(String, String, i64)>,
+    surroundings: Surroundings,
+    /// The directory of the attempt that was started last.
+    workdir: Option<String>,
     stops: Vec<ContainerId>,
     workers: Vec<Seen>,
     /// What the last attempt of each task ran in.
@@ -90,6 +93,8 @@ impl World {
             now: at(0),
             next: 1,
             started: Vec::new(),
+            surroundings: Surroundings::default(),
+            workdir: None,
             stops: Vec::new(),
             workers: Vec::new(),
             ran_in: BTreeMap::new(),
@@ -154,7 +159,7 @@ impl World {
     fn settle(&mut self) -> Plan {
         for _ in 0..200 {
             let facts = self.facts();
-            let plan = self.state.advance(&self.cascade.clone(), &Surroundings::default(), &facts, self.now);
+            let plan = self.state.advance(&self.cascade.clone(), &self.surroundings, &facts, self.now);
             for Effect::Stop { container, .. } in &plan.effects {
                 self.stops.push(container.clone());
             }
@@ -186,7 +191,8 @@ impl World {
                     self.tasks.insert(id, row);
                 }
             }
-            Step::StartAttempt { task, .. } => {
+            Step::StartAttempt { task, run, .. } => {
+                self.workdir = run.workdir;
                 let container = ContainerId::mint(1, self.id());
                 let row = self.tasks.get_mut(&task.id).unwrap();
                 assert!(!self.open.contains_key(&task.id), "one attempt at a time");
@@ -278,6 +284,7 @@ impl World {
             }
             Step::TimeOutWait { wait, .. } => self.wait(&wait).status = WaitStatus::TimedOut,
             Step::WithdrawWait { wait } => self.wait(&wait).status = WaitStatus::Withdrawn,
+            Step::FulfilWait { wait } => self.wait(&wait).status = WaitStatus::Answered,
             Step::StartWorker => {
                 let container = ContainerId::mint(1, self.id());
                 self.workers.push(seen(container));
@@ -527,7 +534,19 @@ fn a_denial_fails_a_timeout_is_not_a_denial_and_each_says_what_it_is() {
     goes_on.now = at(61);
     goes_on.settle();
     assert_eq!(goes_on.status(), SessionStatus::Running);
-    assert_eq!(goes_on.state.phases[&0].outputs, json!({ "approved": false, "timed_out": true }));
+    assert_eq!(
+        goes_on.state.phases[&0].outputs,
+        json!({ "approved": null, "by": null, "reason": null, "timed_out": true }),
+        "a timeout is not a denial"
+    );
+
+    let question = json!({ "kind": "text", "question": "which?" });
+    let ask = json!({ "name": "ask", "timeout": 60,
+        "await": { "hitl": question, "on_timeout": "default", "default": "a" } });
+    let mut default = waiting(&ask);
+    default.now = at(61);
+    default.settle();
+    assert_eq!(default.state.phases[&0].outputs, json!({ "answer": "a", "by": null, "timed_out": true }));
 }
 
 #[test]
@@ -696,7 +715,7 @@ fn a_sensor_that_is_too_late_has_its_last_check_ended_first() {
     assert!(plan.waiting.iter().any(|line| line.contains("its sensor is being ended")), "{:?}", plan.waiting);
     world.end("look", TerminationReason::Manual, None);
     world.settle();
-    assert_eq!(world.state.phases[&0].outputs, json!({ "answer": null, "timed_out": true }));
+    assert_eq!(world.state.phases[&0].outputs, json!({ "timed_out": true }));
     assert_eq!(
         (world.open.len(), world.keys_started()),
         (1, vec!["look", "after"]),
@@ -823,4 +842,72 @@ fn a_sensor_whose_command_cannot_be_started_fails() {
     world.open.clear();
     world.settle();
     assert_eq!(world.state.session.error_message.as_deref(), Some("its sensor: no such thing"));
+}
+
+#[test]
+fn a_relative_workdir_is_below_the_sessions() {
+    for (given, is) in [("sub/dir", "/home/ann/sub/dir"), ("/srv", "/srv"), ("{{ inputs.n }}", "/home/ann/3")]
+    {
+        let mut world = World::new(&json!({ "cascade_id": "w", "phases": [
+            { "name": "a", "run": ["true"], "workdir": given },
+        ]}));
+        world.surroundings.workdir = Some("/home/ann".to_owned());
+        world.settle();
+        assert_eq!(world.workdir.as_deref(), Some(is));
+    }
+}
+
+#[test]
+fn why_something_could_not_be_started_is_said_once() {
+    for detail in ["no such directory: /nope", "it could not be started: no such directory: /nope"] {
+        let mut world = World::new(&json!({ "cascade_id": "w", "phases": [run("a")] }));
+        world.settle();
+        world.end("a", TerminationReason::CreateFailed, None);
+        world.open.values_mut().next().unwrap().main.as_mut().unwrap().detail = Some(detail.to_owned());
+        world.settle();
+        let said = world.state.session.error_message.clone().unwrap_or_default();
+        assert!(said.ends_with("it could not be started: no such directory: /nope"), "{said}");
+        assert_eq!(said.matches("it could not be started").count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn a_sensor_that_has_seen_what_it_looks_for_has_answered_its_wait() {
+    let mut world = sensing("fail");
+    world.settle();
+    world.done("look");
+    assert_eq!(world.waits[0].status, WaitStatus::Answered);
+    let mut later = waiting(&json!({ "name": "at", "await": { "sensor": { "time": { "after": 10 } } } }));
+    later.settle();
+    assert_eq!(later.waits[0].status, WaitStatus::Open);
+    later.now = at(10);
+    later.settle();
+    assert_eq!(
+        (later.waits[0].status, later.state.phases[&0].status),
+        (WaitStatus::Answered, PhaseStatus::Completed)
+    );
+}
+
+#[test]
+fn of_waits_that_open_together_the_same_one_is_named_every_time_and_told_once() {
+    let mut world = World::new(&json!({ "cascade_id": "w", "phases": [
+        { "name": "news", "needs": [], "await": { "signal": "news" } },
+        { "name": "first", "needs": [], "await": { "approval": "the first" } },
+        { "name": "second", "needs": [], "await": { "approval": "the second" } },
+    ]}));
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let facts = world.facts();
+        let before = world.state.session.clone();
+        let plan = world.state.advance(&world.cascade.clone(), &Surroundings::default(), &facts, world.now);
+        told.extend(crate::session::tell::of_patch(&before, &plan.patch));
+        for step in plan.steps {
+            world.apply(step);
+        }
+        // As a database may give them.
+        world.waits.reverse();
+        assert_eq!(world.state.session.blocked_description.as_deref(), Some("the first"));
+    }
+    let blocked = told.iter().filter(|event| event.event_type == crate::event::EventType::SessionBlocked);
+    assert_eq!(blocked.count(), 1, "{told:?}");
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::tasks::{Outcome, outcome};
 use super::{AttemptEnd, Blocked, NewWait, Planner, State, Step, is_failing};
 use crate::cascade::template::{self, TemplateError};
-use crate::cascade::{Await, Awaited, OnTimeout, Phase, Sensor};
+use crate::cascade::{Await, Awaited, Command, OnTimeout, Phase, Sensor};
 use crate::ids::TaskId;
 use crate::session::{BlockedType, PhaseStatus, WaitRow, WaitStatus};
 use crate::state::TerminationReason;
@@ -44,10 +44,10 @@ impl Planner<'_> {
                     what,
                 )
             }
-            Awaited::Sensor(Sensor::Command { .. }) => (
+            Awaited::Sensor(Sensor::Command { run, .. }) => (
                 BlockedType::Sensor,
                 "command".to_owned(),
-                json!({}),
+                json!({ "command": shown(run) }),
                 format!("the sensor of phase {}", phase.name),
             ),
             Awaited::Sensor(Sensor::Time { at, after_seconds }) => {
@@ -94,13 +94,14 @@ impl Planner<'_> {
                 wait.question["container"] = json!(container);
             }
         }
-        self.opened.push(Blocked {
+        let blocked = Blocked {
             kind: wait.wait_type,
             on: wait.wait_on.clone(),
             description: wait.description.clone(),
             since: self.now,
             timeout_at: wait.deadline,
-        });
+        };
+        self.opened.push((position, task.clone(), blocked));
         self.steps.push(Step::OpenWait { position, task, wait });
     }
 
@@ -208,17 +209,25 @@ impl Planner<'_> {
             OnTimeout::Continue => Value::Null,
             OnTimeout::Default => wait.default_value.clone().unwrap_or(Value::Null),
         };
+        // The same names as with an answer: whoever comes later may look at any of them.
         let nature = match wait.wait_type {
             BlockedType::Signal => json!({ "payload": given, "timed_out": true }),
             BlockedType::Approval | BlockedType::Checkpoint => {
-                json!({ "approved": given == Value::Bool(true), "timed_out": true })
+                json!({ "approved": given, "by": null, "reason": null, "timed_out": true })
             }
-            _ => json!({ "answer": given, "timed_out": true }),
+            BlockedType::Sensor => json!({ "timed_out": true }),
+            BlockedType::Hitl => json!({ "answer": given, "by": null, "timed_out": true }),
         };
         let known = [("answer", given.clone()), ("payload", given), ("answered_by", Value::Null)];
         match self.outputs_of(state, &phase.outputs, nature, &known) {
             Ok(outputs) => self.end_phase(state, place, PhaseStatus::Completed, outputs, None),
             Err(error) => self.fail(state, place, format!("an output cannot be made: {error}")),
+        }
+    }
+
+    fn fulfil(&mut self, wait: &WaitRow) {
+        if self.closed.insert(wait.id.clone()) {
+            self.steps.push(Step::FulfilWait { wait: wait.id.clone() });
         }
     }
 
@@ -247,7 +256,7 @@ impl Planner<'_> {
                         false
                     }
                     _ => {
-                        self.withdraw(wait.id.clone());
+                        self.fulfil(wait);
                         self.end_phase(
                             state,
                             place,
@@ -279,7 +288,7 @@ impl Planner<'_> {
                         }
                         Outcome::Done(exit_code) => {
                             self.end_attempt(open, AttemptEnd::Completed { exit_code, outputs: json!({}) });
-                            self.withdraw(wait.id.clone());
+                            self.fulfil(wait);
                             let outputs = json!({ "timed_out": false });
                             self.end_phase(state, place, PhaseStatus::Completed, outputs, None);
                             return true;
@@ -332,4 +341,13 @@ fn until_it_succeeds(command: Vec<String>, every_seconds: u64) -> Vec<String> {
     let line = format!("until \"$@\"; do sleep {}; done", every_seconds.max(1));
     let shell = ["sh".to_owned(), "-c".to_owned(), line, "sensor".to_owned()];
     shell.into_iter().chain(command).collect()
+}
+
+/// For people; as it was written.
+fn shown(run: &Command) -> String {
+    let text = match run {
+        Command::Line(line) => line.clone(),
+        Command::Vector(parts) => parts.join(" "),
+    };
+    text.chars().take(200).collect()
 }

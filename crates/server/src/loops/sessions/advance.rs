@@ -374,6 +374,7 @@ impl Made {
                 SessionWrite::TimeOutWait { wait: wait.clone(), then: *then, default_value }
             }
             Step::WithdrawWait { wait } => SessionWrite::WithdrawWait { wait: wait.clone() },
+            Step::FulfilWait { wait } => SessionWrite::FulfilWait { wait: wait.clone() },
             Step::StartChild { position, cascade: below, inputs } => {
                 let caller = Caller::admin(&session.created_by);
                 let child = NewSession {

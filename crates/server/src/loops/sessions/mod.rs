@@ -172,6 +172,7 @@ impl SessionsLoop {
         heirs: bool,
         all: bool,
     ) -> Result<Option<Timestamp>, StoreError> {
+        self.expiry_at = None;
         if heirs {
             self.inherit().await?;
         }
