@@ -183,7 +183,7 @@ impl Leader {
     fn of(child: &tokio::process::Child) -> Option<Self> {
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)?;
         let end = pidfd_open(group, PidfdFlags::NONBLOCK).ok()?;
-        Some(Self { group, end: AsyncFd::with_interest(end, Interest::READABLE).ok()? })
+        Some(Self { group, end: AsyncFd::register_with_interest(end, Interest::READABLE).ok()? })
     }
 
     async fn ended(&self) {
