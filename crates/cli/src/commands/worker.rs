@@ -1,7 +1,6 @@
 //! `parhelia worker`: claims one task of its session after the other, runs each as a child of its own, and says what became
 //! of it. It is the supervisor of its tasks: they end with it.
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,9 +8,8 @@ use std::time::Duration;
 use parhelia_core::session::TaskRow;
 use parhelia_core::session::api::{ClaimTask, Claimed, ClaimedTask, TaskResult};
 use parhelia_core::session::plan::LARGEST_OUTPUT_BYTES;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
-use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, Interest};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
 use crate::args::WorkerArgs;
@@ -170,10 +168,8 @@ async fn one(
 }
 
 /// A child whose end is seen and not taken yet: until it is, its group is nobody else's.
-struct Leader {
-    group: Pid,
-    end: AsyncFd<OwnedFd>,
-}
+#[derive(Clone, Copy)]
+struct Leader(Pid);
 
 impl Leader {
     #[allow(
@@ -181,17 +177,16 @@ impl Leader {
         reason = "a child of ours that was not waited for, named to the kernel only"
     )]
     fn of(child: &tokio::process::Child) -> Option<Self> {
-        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)?;
-        let end = pidfd_open(group, PidfdFlags::NONBLOCK).ok()?;
-        Some(Self { group, end: AsyncFd::register_with_interest(end, Interest::READABLE).ok()? })
+        child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw).map(Self)
     }
 
-    async fn ended(&self) {
-        let _ = self.end.readable().await;
+    async fn ended(self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = tokio::task::spawn_blocking(move || waitid(WaitId::Pid(self.0), options).map(drop)).await;
     }
 
-    fn kill_group(&self) {
-        let _ = kill_process_group(self.group, Signal::KILL);
+    fn kill_group(self) {
+        let _ = kill_process_group(self.0, Signal::KILL);
     }
 }
 
