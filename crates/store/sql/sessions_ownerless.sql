@@ -14,10 +14,12 @@ WHERE s.status NOT IN ('completed', 'error', 'cancelled')
         AND (o.id IS NULL OR o.ended_at IS NOT NULL))
        OR (s.status = 'orphaned'
            AND (s.cancel_requested = 1
-                OR EXISTS (SELECT 1
+                OR (EXISTS (SELECT 1
                            FROM sessions p JOIN owners po ON po.id = p.owner_id
                            WHERE p.session_id = s.parent_session_id
                              AND p.status IN ('starting', 'running', 'blocked')
-                             AND po.ended_at IS NULL))))
+                             AND po.ended_at IS NULL)
+                   -- A server died of it again and again: that is for a person to decide.
+                   AND NOT EXISTS (SELECT 1 FROM session_trials t WHERE t.session_id = s.session_id AND t.begun >= $3))))
 ORDER BY s.session_id
 LIMIT $2

@@ -464,3 +464,49 @@ fn a_relative_workdir_is_below_the_sessions_and_one_that_is_not_there_is_named()
     assert!(said.contains("base/nowhere"), "{said}");
     assert_eq!(said.matches("it could not be started").count(), 1, "{said}");
 }
+
+#[test]
+fn a_session_that_servers_die_of_is_left_to_a_person_and_the_others_are_not() {
+    let home = Home::new();
+    let server = home.up(&[]);
+    let waiting = json!({"cascade_id": "waiting", "phases": [
+        {"name": "ask", "await": {"approval": "go?"}},
+        {"name": "then", "run": ["true"]},
+    ]});
+    let deadly = begin_as(&home, json!({"cascade": waiting, "name": "deadly"}));
+    let other = begin_as(&home, json!({"cascade": waiting, "name": "other"}));
+    for id in [&deadly, &other] {
+        until_session(&home, id, "blocked");
+    }
+    server.kill();
+    // As if that many servers had died with their first look at it.
+    for (id, begun) in [(&deadly, "5"), (&other, "4")] {
+        let sql = "INSERT INTO session_trials (session_id, begun) VALUES (?1, CAST(?2 AS INTEGER))";
+        home.sqlite().execute(sql, [id.as_str(), begun]).unwrap();
+    }
+    let server = home.up(&[]);
+    until_session(&home, &deadly, "orphaned");
+    eventually("the other one has an owner again", || {
+        session(&home, &other)["owner_alive"].as_bool().filter(|alive| *alive)
+    });
+    until_session(&home, &other, "blocked");
+    let events = home.ok(&["events", "--session", &deadly, "--type", "session_orphaned"]);
+    assert!(events.contains("5 servers died"), "{events}");
+    let why = home.ok(&["why", &deadly]);
+    assert!(why.contains("sessions resume") && !why.contains("alive"), "{why}");
+    let given = json!({ "ids": [&deadly, &other], "verdict": "approve" });
+    let (status, report) = home.api("POST", "/api/v1/inbox", Some(given));
+    assert_eq!(status, 200, "{report}");
+    let notes = report["notes"].as_array().unwrap();
+    assert!(
+        notes.len() == 1 && notes[0].as_str().unwrap().contains(&format!("sessions resume {deadly}")),
+        "{report}"
+    );
+    until_session(&home, &other, "completed");
+    home.ok(&["sessions", "resume", &deadly]);
+    until_session(&home, &deadly, "completed");
+    server.kill();
+    let left: i64 =
+        home.sqlite().query_row("SELECT COUNT(*) FROM session_trials", [], |row| row.get(0)).unwrap();
+    assert_eq!(left, 0, "what was survived is forgotten");
+}

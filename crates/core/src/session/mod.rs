@@ -19,6 +19,9 @@ use thiserror::Error;
 use crate::ids::{CheckpointId, ContainerId, SessionId, SignalId, TaskId, WaitId};
 use crate::word_enum;
 
+/// Servers that may die of a session, one after the other, before it is left to a person.
+pub const MOST_DEATHS: i64 = 5;
+
 /// What the table says a holder's lease is (seed 004); the owner's own lease is the one that is kept.
 pub const LEASE_SECONDS: i64 = 60;
 

@@ -247,6 +247,7 @@ impl Service {
         let session = self.session_row(&id).await?;
         match (session.status, &request.from) {
             (SessionStatus::Orphaned, None) => {
+                self.store.end_trial(&Fence::of_owner(self.owner_id.clone()), &id).await?;
                 self.take_over(&session, SessionStatus::Running, &caller.subject).await
             }
             (status, None) if !status.is_over() => Err(ServiceError::Conflict {
@@ -427,6 +428,22 @@ impl Service {
             .details(json!({ "former_owner": session.owner_id, "owner": self.owner_id, "by": by }));
         let fence = Fence::of_owner(self.owner_id.clone());
         self.store.take_session(&fence, session, &self.owner_id, to, vec![event], self.clock.now()).await
+    }
+
+    /// Nobody goes on with a session of which servers die.
+    pub(crate) async fn leave_session(&self, session: &Session, deaths: i64) -> Result<(), StoreError> {
+        let id = &session.session_id;
+        let message = format!(
+            "{deaths} servers died when they began to advance it, and no other goes on with it by itself; look at its \
+             cascade and its inputs, then 'sessions resume' tries once more and 'sessions cancel' ends it"
+        );
+        let event = NewEvent::new(EventType::SessionOrphaned, Source::Sessions, message)
+            .session(id)
+            .change(session.status, SessionStatus::Orphaned)
+            .details(json!({ "former_owner": session.owner_id, "owner": self.owner_id, "deaths": deaths }));
+        let fence = Fence::of_owner(self.owner_id.clone());
+        let (to, now) = (SessionStatus::Orphaned, self.clock.now());
+        self.store.take_session(&fence, session, &self.owner_id, to, vec![event], now).await
     }
 
     async fn take_over(

@@ -18,6 +18,7 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0005_jobs", include_str!("../../migrations/postgres/0005_jobs.sql")),
     ("0006_sessions", include_str!("../../migrations/postgres/0006_sessions.sql")),
     ("0007_vitals", include_str!("../../migrations/postgres/0007_vitals.sql")),
+    ("0008_session_trials", include_str!("../../migrations/postgres/0008_session_trials.sql")),
 ];
 
 /// `PHLA` and what follows: the first half of our advisory locks. The second is the schema, so that two

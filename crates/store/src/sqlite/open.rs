@@ -27,6 +27,7 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0006_jobs", include_str!("../../migrations/sqlite/0006_jobs.sql")),
     ("0007_sessions", include_str!("../../migrations/sqlite/0007_sessions.sql")),
     ("0008_vitals", include_str!("../../migrations/sqlite/0008_vitals.sql")),
+    ("0009_session_trials", include_str!("../../migrations/sqlite/0009_session_trials.sql")),
 ];
 
 /// How long to wait for somebody else's lock before saying so.

@@ -9,8 +9,8 @@ use parhelia_core::event::NewEvent;
 use parhelia_core::ids::{CheckpointId, ContainerId, SessionId, SignalId, TaskId, WaitId};
 use parhelia_core::session::plan::{AttemptEnd, NewTask, NewWait, OpenTask, Patch, Resting};
 use parhelia_core::session::{
-    AttemptStatus, FailureReason, Holder, LEASE_SECONDS, PhaseRow, PhaseStatus, Session, SessionStatus,
-    SignalRow, TaskRow, TaskStatus, WaitRow, WaitStatus,
+    AttemptStatus, FailureReason, Holder, LEASE_SECONDS, MOST_DEATHS, PhaseRow, PhaseStatus, Session,
+    SessionStatus, SignalRow, TaskRow, TaskStatus, WaitRow, WaitStatus,
 };
 use parhelia_core::state::WorkerState;
 use serde_json::Value as Json;
@@ -272,7 +272,8 @@ impl Store {
 
     /// Those whose owner has ended.
     pub async fn ownerless_sessions(&self, asker: &str, limit: i64) -> Result<Vec<Session>> {
-        self.query(&sql::SESSIONS_OWNERLESS, params![asker, limit], row_session::session).await
+        let given = params![asker, limit, MOST_DEATHS];
+        self.query(&sql::SESSIONS_OWNERLESS, given, row_session::session).await
     }
 
     /// Records a session; its owner's loop makes it real.
@@ -407,6 +408,23 @@ impl Store {
             params![&session.session_id, new_owner, session.owner_epoch, session.status, to, &now_text],
         );
         script.events(events, &now_text);
+        self.write(script).await.map(drop)
+    }
+
+    /// First looks at a session that were begun since one was ended: each was the end of its server.
+    pub async fn session_trials(&self, id: &SessionId) -> Result<i64> {
+        Ok(self.query_one(&sql::SESSION_TRIAL, params![id], |c| c.int()).await?.unwrap_or(0))
+    }
+
+    pub async fn begin_trial(&self, fence: &Fence, id: &SessionId) -> Result<()> {
+        let mut script = Script::fenced("begin_trial", fence);
+        script.one(&sql::SESSION_TRIAL_BEGIN, params![id]);
+        self.write(script).await.map(drop)
+    }
+
+    pub async fn end_trial(&self, fence: &Fence, id: &SessionId) -> Result<()> {
+        let mut script = Script::fenced("end_trial", fence);
+        script.step(&sql::SESSION_TRIAL_END, params![id]);
         self.write(script).await.map(drop)
     }
 }

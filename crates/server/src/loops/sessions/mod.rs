@@ -16,10 +16,10 @@ use parhelia_core::Timestamp;
 use parhelia_core::event::{Event, EventType};
 use parhelia_core::ids::SessionId;
 use parhelia_core::job::StartStep;
-use parhelia_core::session::LEASE_SECONDS;
+use parhelia_core::session::{LEASE_SECONDS, MOST_DEATHS};
 use parhelia_core::time::plus_seconds;
-use parhelia_store::StoreError;
-use tokio::sync::watch;
+use parhelia_store::{Fence, StoreError};
+use tokio::sync::{RwLock, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
@@ -55,6 +55,10 @@ pub struct SessionsLoop {
     /// When to look whatever happens, by time and by session.
     timers: BTreeSet<(Timestamp, SessionId)>,
     timer_of: HashMap<SessionId, Timestamp>,
+    /// Taken over, and not looked at since.
+    taken: HashSet<SessionId>,
+    /// Whatever a server may have died of is looked at while no other first look is under way.
+    alone: Arc<RwLock<()>>,
     /// Something was told and not understood: everything is to be looked at.
     missed: bool,
     /// The leases of the others as we saw them last, and since when each has not changed.
@@ -70,6 +74,42 @@ impl std::fmt::Debug for SessionsLoop {
     }
 }
 
+/// Advances a session. The `first` time after it was taken over that is recorded before and forgotten afterwards: what a server
+/// dies of is then known by name, and is left to a person instead of taking every next server down as well.
+async fn look(
+    service: &Service,
+    id: &SessionId,
+    first: bool,
+    alone: &RwLock<()>,
+) -> Result<Advanced, StoreError> {
+    if !first {
+        return advance::advance(service, id).await;
+    }
+    let (store, fence) = (&service.store, Fence::of_owner(service.owner_id.clone()));
+    let deaths = store.session_trials(id).await?;
+    let (_together, _alone) = match deaths {
+        0 => (Some(alone.read().await), None),
+        _ => (None, Some(alone.write().await)),
+    };
+    if deaths >= MOST_DEATHS
+        && let Some(session) = store.session(id).await?
+        && !session.cancel_requested
+        && !session.status.is_over()
+    {
+        warn!(session = %id, deaths, "servers died of it; it is left to a person");
+        return match service.leave_session(&session, deaths).await {
+            Ok(()) | Err(StoreError::Conflict { .. }) => {
+                Ok(Advanced { wake_at: None, again: false, over: true })
+            }
+            Err(error) => Err(error),
+        };
+    }
+    store.begin_trial(&fence, id).await?;
+    let result = advance::advance(service, id).await;
+    store.end_trial(&fence, id).await?;
+    result
+}
+
 type Done = (SessionId, Result<Advanced, StoreError>);
 
 impl SessionsLoop {
@@ -80,6 +120,8 @@ impl SessionsLoop {
             busy: HashSet::new(),
             timers: BTreeSet::new(),
             timer_of: HashMap::new(),
+            taken: HashSet::new(),
+            alone: Arc::default(),
             missed: false,
             leases: HashMap::new(),
             looked_at: Duration::ZERO,
@@ -189,7 +231,8 @@ impl SessionsLoop {
         }
         self.wake();
         while let Some(id) = self.due.pop_first() {
-            let result = advance::advance(&self.service, &id).await;
+            let first = self.taken.remove(&id);
+            let result = look(&self.service, &id, first, &self.alone).await;
             if let Err(StoreError::Fenced { script }) = result {
                 return Err(StoreError::Fenced { script });
             }
@@ -262,6 +305,7 @@ impl SessionsLoop {
                 Ok(()) => {
                     info!(session = %session.session_id, former = ?session.owner_id, "gone on with");
                     taken += 1;
+                    self.taken.insert(session.session_id.clone());
                     self.due.insert(session.session_id);
                 }
                 // Somebody else was quicker.
@@ -305,9 +349,9 @@ impl SessionsLoop {
             let Some(id) = self.due.iter().find(|id| !self.busy.contains(*id)).cloned() else { return };
             self.due.remove(&id);
             self.busy.insert(id.clone());
-            let service = self.service.clone();
+            let (service, alone, first) = (self.service.clone(), self.alone.clone(), self.taken.remove(&id));
             running.spawn(async move {
-                let result = advance::advance(&service, &id).await;
+                let result = look(&service, &id, first, &alone).await;
                 (id, result)
             });
         }

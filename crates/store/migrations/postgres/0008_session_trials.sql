@@ -1,0 +1,6 @@
+-- The first looks at sessions after a change of owner that were begun and not ended: whoever began one and died with it
+-- leaves its row, and how often that has happened is counted. No row: nothing of the kind is known.
+CREATE TABLE session_trials (
+    session_id TEXT COLLATE "C" PRIMARY KEY REFERENCES sessions(session_id) ON DELETE CASCADE,
+    begun      BIGINT NOT NULL
+);
