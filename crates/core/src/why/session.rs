@@ -120,7 +120,7 @@ fn state(detail: &SessionDetail, now: Timestamp) -> String {
                     && Some(&wait.wait_on) == session.blocked_on.as_ref()
             };
             let open = || detail.waits.iter().filter(|wait| wait.status == WaitStatus::Open);
-            let on = open().find(named).or_else(|| open().last());
+            let on = open().find(named).or_else(|| open().next_back());
             let what = on.map_or_else(|| "something outside".to_owned(), explain::awaited);
             format!("It is blocked{since}: nothing of it runs, and it waits for {what}.")
         }
