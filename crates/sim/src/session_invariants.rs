@@ -645,9 +645,7 @@ fn shows_its_answer(phase: &PhaseRow, waits: &[WaitRow]) -> Result<(), String> {
     let shown = match wait.wait_type {
         BlockedType::Signal => outputs["payload"] == answer,
         BlockedType::Hitl => outputs["answer"] == answer,
-        BlockedType::Approval | BlockedType::Checkpoint => {
-            outputs["approved"] == Value::Bool(answer == Value::Bool(true))
-        }
+        BlockedType::Approval | BlockedType::Checkpoint => outputs["approved"] == answer,
         BlockedType::Sensor => true,
     };
     if shown && outputs["timed_out"] == Value::Bool(timed_out) {

@@ -20,6 +20,6 @@ WHERE s.status NOT IN ('completed', 'error', 'cancelled')
                              AND p.status IN ('starting', 'running', 'blocked')
                              AND po.ended_at IS NULL)
                    -- A server died of it again and again: that is for a person to decide.
-                   AND NOT EXISTS (SELECT 1 FROM session_trials t WHERE t.session_id = s.session_id AND t.begun >= $3))))
+                   AND NOT EXISTS (SELECT 1 FROM session_trials t WHERE t.session_id = s.session_id AND t.begun >= $3)))))
 ORDER BY s.session_id
 LIMIT $2

@@ -64,7 +64,7 @@ fn each_kind_of_question_takes_what_fits_and_says_so_when_it_does_not() {
         (wait_of(&home, "confirm"), wait_of(&home, "choose"), wait_of(&home, "pick"));
     let (write, rate) = (wait_of(&home, "write"), wait_of(&home, "rate"));
     let (approve, look) = (wait_of(&home, "approve"), wait_of(&home, "look"));
-    refused(&["answer", &confirm, "perhaps"], "it wants: yes or no");
+    refused(&["answer", &confirm, "perhaps"], "it wants yes or no");
     refused(&["answer", &choose, "red"], "it wants: one of: blue, light green");
     refused(&["approve", &choose], "not approved or denied");
     refused(&["answer", &pick, "--choice", "a", "--choice", "x"], "'x' is none of its options");

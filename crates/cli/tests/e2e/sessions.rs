@@ -490,7 +490,7 @@ fn a_session_that_servers_die_of_is_left_to_a_person_and_the_others_are_not() {
         session(&home, &other)["owner_alive"].as_bool().filter(|alive| *alive)
     });
     until_session(&home, &other, "blocked");
-    let events = home.ok(&["events", "--session", &deadly, "--type", "session_orphaned"]);
+    let events = home.ok(&["events", "list", "--session", &deadly, "--type", "session_orphaned"]);
     assert!(events.contains("5 servers died"), "{events}");
     let why = home.ok(&["why", &deadly]);
     assert!(why.contains("sessions resume") && !why.contains("alive"), "{why}");
