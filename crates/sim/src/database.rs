@@ -37,9 +37,10 @@ const UNFENCED: &[&str] = &[
     "delete_old_cycles",
     "desire_termination",
     "renew_owner",
+    "expire_owner",
 ];
 /// What the owner of a session does, whoever leads.
-const OWNED: &[&str] = &["advance_session", "take_session"];
+const OWNED: &[&str] = &["advance_session", "take_session", "begin_trial", "end_trial"];
 
 /// What is known of all connections together.
 #[derive(Debug, Default)]

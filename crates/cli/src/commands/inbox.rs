@@ -150,6 +150,9 @@ async fn verdict(ctx: &Context, verdict: Verdict, args: VerdictArgs) -> Result<(
 async fn send(ctx: &Context, request: &AnswerWaits) -> Result<()> {
     let report: AnswerReport = ctx.client()?.post_once("/inbox", request).await?;
     said(ctx, &report, request.verdict)?;
+    for note in &report.notes {
+        ctx.out.hint(note);
+    }
     if report.refused.is_empty() {
         return Ok(());
     }

@@ -138,10 +138,7 @@ fn end_of_task(phase: &PhaseView, view: &TaskView, whole: bool) -> Option<Said> 
 fn of_wait(wait: &WaitRow) -> Vec<Said> {
     let phase = &wait.phase;
     let what = explain::awaited(wait);
-    let about = match wait.description.is_empty() || wait.wait_type == BlockedType::Signal {
-        true => String::new(),
-        false => format!(": {}", wait.description),
-    };
+    let about = explain::said(wait).map(|text| format!(": {text}")).unwrap_or_default();
     let how = explain::command(wait).filter(|_| wait.status == WaitStatus::Open);
     let how = how.map(|how| format!("; {how}")).unwrap_or_default();
     let mut said =

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use anstyle::Style;
 use jiff::Timestamp;
-use parhelia_core::ids::SessionId;
 use parhelia_core::session::api::{
     CleanupSessionsReport, PhaseView, Progress, SessionDetail, SessionView, TaskView,
 };
@@ -127,7 +126,7 @@ fn value(value: &Value) -> Option<String> {
 }
 
 /// The one screen of `sessions show`; `next` went on with it.
-pub(crate) fn show(detail: &SessionDetail, next: &[SessionId], now: Timestamp) -> String {
+pub(crate) fn show(detail: &SessionDetail, now: Timestamp) -> String {
     let view = &detail.view;
     let session = &view.session;
     let mut block = Block(format!("Session: {}\n", session.session_id));
@@ -165,7 +164,7 @@ pub(crate) fn show(detail: &SessionDetail, next: &[SessionId], now: Timestamp) -
             None => id.to_string(),
         }),
     );
-    for id in next {
+    for id in &detail.continued_by {
         block.field("Continued by", id.as_str());
     }
     if let Some(checkpoint) = &detail.last_checkpoint {

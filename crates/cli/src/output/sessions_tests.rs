@@ -58,7 +58,7 @@ fn now() -> Timestamp {
 
 #[test]
 fn one_screen_says_how_far_it_is_what_it_waits_for_and_the_command_that_answers() {
-    let screen = show(&detail(), &[], now());
+    let screen = show(&detail(), now());
     assert_eq!(
         plain(&screen),
         "\
@@ -107,7 +107,7 @@ fn each_receipt_of_a_cancel_is_shown_and_answers_stay_visible() {
     wait.answer_reason = Some("not on a Friday".into());
     wait.answered_at = Some(at("2026-01-21T14:33:00Z"));
     detail.waiting = explain::not_done(&detail, now());
-    let screen = plain(&show(&detail, &[], now()));
+    let screen = plain(&show(&detail, now()));
     for part in [
         "Requested:  2026-01-21 14:34:00 UTC by bob (off)",
         "Grace:      10s",
@@ -299,9 +299,7 @@ fn options_are_told_apart_and_nothing_is_said_twice() {
     // What is over goes on by nobody's hand but a person's.
     let mut detail = detail();
     detail.view.session.status = SessionStatus::Error;
-    assert!(
-        plain(&show(&detail, &[], now())).contains("Resumable:    yes, with 'parhelia sessions resume'\n")
-    );
+    assert!(plain(&show(&detail, now())).contains("Resumable:    yes, with 'parhelia sessions resume'\n"));
     detail.view.session.status = SessionStatus::Completed;
-    assert!(plain(&show(&detail, &[], now())).contains("Resumable:    from a phase, with"));
+    assert!(plain(&show(&detail, now())).contains("Resumable:    from a phase, with"));
 }

@@ -86,6 +86,9 @@ pub struct SessionDetail {
     pub waits: Vec<WaitRow>,
     pub children: Vec<SessionView>,
     pub last_checkpoint: Option<CheckpointRow>,
+    /// The sessions that went on with it, or begin again at a phase of it; the newest first.
+    #[serde(default)]
+    pub continued_by: Vec<SessionId>,
     /// Why it is not done, in sentences.
     pub waiting: Vec<String>,
 }

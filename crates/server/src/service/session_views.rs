@@ -316,6 +316,7 @@ impl Service {
             waits: self.store.waits_of(id, WAITS_SHOWN).await?,
             children,
             last_checkpoint,
+            continued_by: self.store.sessions_of_origin(id).await?.into_iter().map(|(id, _)| id).collect(),
             waiting: Vec::new(),
         };
         detail.waiting = explain::not_done(&detail, now);

@@ -258,7 +258,17 @@ impl Service {
                 message: format!("session {id} is completed: there is nothing left to do"),
                 fix: "give --from PHASE to do it again from there, as a new session",
             }),
-            _ => self.fork(&session, request.from.as_deref(), caller).await,
+            (_, None) => {
+                let next = self.store.sessions_of_origin(&id).await?;
+                if let Some((next, _)) = next.into_iter().find(|(_, from)| from.is_none()) {
+                    return Err(ServiceError::Conflict {
+                        message: format!("session {id} was gone on with already, as {next}"),
+                        fix: "look at that one, or resume it; --from PHASE begins this one again from there",
+                    });
+                }
+                self.fork(&session, None, caller).await
+            }
+            (_, Some(from)) => self.fork(&session, Some(from), caller).await,
         }
     }
 

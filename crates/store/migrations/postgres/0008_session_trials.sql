@@ -4,3 +4,6 @@ CREATE TABLE session_trials (
     session_id TEXT COLLATE "C" PRIMARY KEY REFERENCES sessions(session_id) ON DELETE CASCADE,
     begun      BIGINT NOT NULL
 );
+
+-- Which sessions went on with one.
+CREATE INDEX idx_sessions_origin ON sessions(origin_id) WHERE origin_id IS NOT NULL;

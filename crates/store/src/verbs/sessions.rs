@@ -249,6 +249,11 @@ impl Store {
         self.query_one(&sql::SESSION_OF_ENDED, params![container], |c| c.own()).await
     }
 
+    /// Those that went on with a session, and from which phase anew; the newest first.
+    pub async fn sessions_of_origin(&self, id: &SessionId) -> Result<Vec<(SessionId, Option<String>)>> {
+        self.query(&sql::SESSIONS_OF_ORIGIN, params![id], |c| Ok((c.own()?, c.text_opt()?))).await
+    }
+
     pub async fn sessions_waiting_for(
         &self,
         signal: &str,

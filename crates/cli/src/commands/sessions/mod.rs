@@ -114,25 +114,8 @@ fn nothing(args: &SessionListArgs, totals: &SessionTotals) -> &'static str {
 }
 
 async fn show(ctx: &Context, id: &str) -> Result<()> {
-    let client = ctx.client()?;
-    let detail = get(&client, id).await?;
-    let next = match ctx.out.is_human() {
-        true => continued_by(&client, &detail.view.session).await?,
-        false => Vec::new(),
-    };
-    ctx.out.one(&detail, &id_of(&detail.view), || output::sessions::show(&detail, &next, ctx.now()))
-}
-
-/// Those that went on with it, among the newest of its cascade.
-async fn continued_by(client: &Client, session: &Session) -> Result<Vec<SessionId>> {
-    if !session.status.is_over() {
-        return Ok(Vec::new());
-    }
-    let cascade = Some(session.cascade_id.clone());
-    let args = SessionListArgs { cascade, all: true, limit: Some(PAGE), ..SessionListArgs::default() };
-    let (sessions, _) = fetch(client, &args).await?;
-    let mine = sessions.into_iter().filter(|one| one.session.origin_id.as_ref() == Some(&session.session_id));
-    Ok(mine.map(|one| one.session.session_id).collect())
+    let detail = get(&ctx.client()?, id).await?;
+    ctx.out.one(&detail, &id_of(&detail.view), || output::sessions::show(&detail, ctx.now()))
 }
 
 async fn tree(ctx: &Context, id: &str) -> Result<()> {

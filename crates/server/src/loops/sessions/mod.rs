@@ -56,7 +56,7 @@ pub struct SessionsLoop {
     timers: BTreeSet<(Timestamp, SessionId)>,
     timer_of: HashMap<SessionId, Timestamp>,
     /// Taken over, and not looked at since.
-    taken: HashSet<SessionId>,
+    taken: HashMap<SessionId, Trial>,
     /// Whatever a server may have died of is looked at while no other first look is under way.
     alone: Arc<RwLock<()>>,
     /// Something was told and not understood: everything is to be looked at.
@@ -74,19 +74,26 @@ impl std::fmt::Debug for SessionsLoop {
     }
 }
 
-/// Advances a session. The `first` time after it was taken over that is recorded before and forgotten afterwards: what a server
-/// dies of is then known by name, and is left to a person instead of taking every next server down as well.
+/// The first look at a session after it was taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trial {
+    /// It is to be recorded.
+    New,
+    /// It is recorded, and to be forgotten once it was survived.
+    Begun,
+}
+
+/// Advances a session. The first time after it was taken over, that is recorded before and forgotten afterwards: what a
+/// server dies of is then known by name, and is left to a person instead of taking every next server down as well.
 async fn look(
     service: &Service,
     id: &SessionId,
-    first: bool,
+    trial: &mut Option<Trial>,
     alone: &RwLock<()>,
 ) -> Result<Advanced, StoreError> {
-    if !first {
-        return advance::advance(service, id).await;
-    }
+    let Some(stage) = *trial else { return advance::advance(service, id).await };
     let (store, fence) = (&service.store, Fence::of_owner(service.owner_id.clone()));
-    let deaths = store.session_trials(id).await?;
+    let deaths = if stage == Trial::New { store.session_trials(id).await? } else { 0 };
     let (_together, _alone) = match deaths {
         0 => (Some(alone.read().await), None),
         _ => (None, Some(alone.write().await)),
@@ -97,6 +104,7 @@ async fn look(
         && !session.status.is_over()
     {
         warn!(session = %id, deaths, "servers died of it; it is left to a person");
+        *trial = None;
         return match service.leave_session(&session, deaths).await {
             Ok(()) | Err(StoreError::Conflict { .. }) => {
                 Ok(Advanced { wake_at: None, again: false, over: true })
@@ -104,13 +112,17 @@ async fn look(
             Err(error) => Err(error),
         };
     }
-    store.begin_trial(&fence, id).await?;
-    let result = advance::advance(service, id).await;
+    if stage == Trial::New {
+        store.begin_trial(&fence, id).await?;
+        *trial = Some(Trial::Begun);
+    }
+    let advanced = advance::advance(service, id).await?;
     store.end_trial(&fence, id).await?;
-    result
+    *trial = None;
+    Ok(advanced)
 }
 
-type Done = (SessionId, Result<Advanced, StoreError>);
+type Done = (SessionId, Option<Trial>, Result<Advanced, StoreError>);
 
 impl SessionsLoop {
     pub fn new(service: Arc<Service>) -> Self {
@@ -120,7 +132,7 @@ impl SessionsLoop {
             busy: HashSet::new(),
             timers: BTreeSet::new(),
             timer_of: HashMap::new(),
-            taken: HashSet::new(),
+            taken: HashMap::new(),
             alone: Arc::default(),
             missed: false,
             leases: HashMap::new(),
@@ -194,7 +206,7 @@ impl SessionsLoop {
                     }
                 }
                 Some(done) = running.join_next() => match done {
-                    Ok((id, result)) => if self.done(&id, result) { return Ended::Fenced },
+                    Ok((id, trial, result)) => if self.done(&id, trial, result) { return Ended::Fenced },
                     Err(error) => {
                         error!(%error, "a session could not be advanced");
                         self.busy.clear();
@@ -231,12 +243,12 @@ impl SessionsLoop {
         }
         self.wake();
         while let Some(id) = self.due.pop_first() {
-            let first = self.taken.remove(&id);
-            let result = look(&self.service, &id, first, &self.alone).await;
+            let mut trial = self.taken.remove(&id);
+            let result = look(&self.service, &id, &mut trial, &self.alone).await;
             if let Err(StoreError::Fenced { script }) = result {
                 return Err(StoreError::Fenced { script });
             }
-            self.done(&id, result);
+            self.done(&id, trial, result);
         }
         let clock = &self.service.clock;
         let expiry = self.expiry_at.map(|at| at.saturating_sub(clock.monotonic()) + Duration::from_secs(1));
@@ -305,7 +317,7 @@ impl SessionsLoop {
                 Ok(()) => {
                     info!(session = %session.session_id, former = ?session.owner_id, "gone on with");
                     taken += 1;
-                    self.taken.insert(session.session_id.clone());
+                    self.taken.insert(session.session_id.clone(), Trial::New);
                     self.due.insert(session.session_id);
                 }
                 // Somebody else was quicker.
@@ -349,16 +361,18 @@ impl SessionsLoop {
             let Some(id) = self.due.iter().find(|id| !self.busy.contains(*id)).cloned() else { return };
             self.due.remove(&id);
             self.busy.insert(id.clone());
-            let (service, alone, first) = (self.service.clone(), self.alone.clone(), self.taken.remove(&id));
+            let (service, alone) = (self.service.clone(), self.alone.clone());
+            let mut trial = self.taken.remove(&id);
             running.spawn(async move {
-                let result = look(&service, &id, first, &alone).await;
-                (id, result)
+                let result = look(&service, &id, &mut trial, &alone).await;
+                (id, trial, result)
             });
         }
     }
 
     /// Whether another server has taken our place.
-    fn done(&mut self, id: &SessionId, result: Result<Advanced, StoreError>) -> bool {
+    fn done(&mut self, id: &SessionId, trial: Option<Trial>, result: Result<Advanced, StoreError>) -> bool {
+        self.taken.extend(trial.map(|trial| (id.clone(), trial)));
         self.busy.remove(id);
         if let Some(at) = self.timer_of.remove(id) {
             self.timers.remove(&(at, id.clone()));
