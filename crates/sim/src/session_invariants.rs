@@ -464,6 +464,21 @@ impl SessionWitness {
         all
     }
 
+    /// Whether a signal for everybody is kept for a wait that was there when it was fired, and has not taken it yet:
+    /// its session may be left to a person.
+    fn is_kept(&self, fired: &Fired) -> bool {
+        let waits = |known: &Known| {
+            known.record.waits.iter().any(|wait| {
+                let opened = known.opened.get(&wait.id).copied().unwrap_or_default();
+                wait.status == WaitStatus::Open
+                    && wait.wait_type == BlockedType::Signal
+                    && wait.wait_on == fired.name
+                    && opened < fired.at
+            })
+        };
+        self.known.values().any(waits)
+    }
+
     /// Why a session that nobody advances should have been.
     fn idle(&self, known: &Known, now: &Moment) -> Option<String> {
         let record = &known.record;
@@ -474,7 +489,8 @@ impl SessionWitness {
             let opened = known.opened.get(&wait.id).copied().unwrap_or_default();
             let unused = |(_, f): &(&String, &Fired)| {
                 let mine = f.session.as_deref() == Some(record.session.session_id.as_str());
-                let for_all = f.session.is_none() && (f.ended.is_empty() || f.at > opened);
+                let free = f.ended.is_empty() && !self.is_kept(f);
+                let for_all = f.session.is_none() && (free || f.at > opened);
                 f.name == wait.wait_on && ((mine && f.ended.is_empty()) || for_all)
             };
             if wait.wait_type == BlockedType::Signal
