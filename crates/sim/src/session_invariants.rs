@@ -95,6 +95,11 @@ impl SessionWitness {
         self.promised.push(signal.to_owned());
     }
 
+    /// A server that was given up has woken for a moment, and may have kept its lease.
+    pub(crate) fn somebody_woke(&mut self) {
+        self.awake.clear();
+    }
+
     pub(crate) fn cancel_accepted(&mut self, id: &SessionId) {
         self.cancels.insert(id.clone());
     }

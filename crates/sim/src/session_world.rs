@@ -114,6 +114,7 @@ impl Sim {
 
     /// Whoever slept goes on with its sessions as if nobody had taken them.
     pub(crate) fn sessions_too_late(&mut self, server: &mut Server) -> Result<(), String> {
+        self.sessions.somebody_woke();
         for _ in 0..2 {
             let Some(mut work) = turn_of(server, true) else { return Ok(()) };
             let Progress::Done(turn) = work.go_on(u64::MAX) else { return Ok(()) };

@@ -76,7 +76,7 @@ fn those_that_need_nobody() {
     assert_eq!(run(&home, "hello", &[]), json!({"said": "hello from greet"}));
     assert_eq!(
         run(&home, "inputs", &["-i", "who=Ada", "-i", "times=2", "-i", "tone=loud"]),
-        json!({"lines": ["HELLO, ADA!", "HELLO, ADA!"]})
+        json!({"line": "HELLO, ADA!", "each": [0, 1]})
     );
     assert_eq!(run(&home, "parallel", &[]), json!({"total": 6}));
     assert_eq!(run(&home, "verify_and_retry", &["-i", &format!("file={scratch}")]), json!({"attempts": 3}));

@@ -15,6 +15,10 @@ const ALLOWED: &[(&str, &str)] = &[
         "a supervisor's own child, not yet reaped, compared within that process",
     ),
     (
+        "cli/src/commands/worker.rs",
+        "a worker's own child, not yet reaped, whose group is ended within that process",
+    ),
+    (
         "providers/src/process/procs.rs",
         "turns an environment that was just read into a checked pidfd, and forgets it",
     ),
