@@ -3,6 +3,7 @@
 //! It owns the observed columns of containers. It chooses nothing itself: `core::reconcile::plan` does.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub struct Reconciler {
     jobs: Option<Arc<JobNews>>,
     /// The creates that were sent and never seen, with their number, since we know of them.
     unseen: Mutex<HashMap<ContainerId, (i64, Duration)>>,
+    /// The last pass only recorded what was found; this one does the rest, whatever else is found.
+    hurried: AtomicBool,
 }
 
 /// What a pass leaves for the one who drives it.
@@ -67,7 +70,14 @@ struct Seen {
 impl Reconciler {
     pub fn new(context: Context, provider: Arc<dyn Provider>) -> Self {
         let prices = context.config.price_table();
-        Self { context, provider, prices, jobs: None, unseen: Mutex::default() }
+        Self {
+            context,
+            provider,
+            prices,
+            jobs: None,
+            unseen: Mutex::default(),
+            hurried: AtomicBool::default(),
+        }
     }
 
     pub fn with_jobs(self, jobs: Arc<JobNews>) -> Self {
@@ -151,6 +161,17 @@ impl Reconciler {
             plan(&view, self.context.clock.now())
         };
         let mut decided = decide(&HashMap::new());
+        let found = |action: &Action| matches!(action, Action::Register { .. });
+        let strangers = !decided.inspect.is_empty() && decided.actions.iter().any(found);
+        if strangers && !self.hurried.swap(true, Ordering::Relaxed) {
+            // What has no record gets one first: to ask about the others may take as long as a provider can hang.
+            decided.actions.retain(found);
+            decided.inspect.clear();
+            decided.busy = true;
+            decided.wake_at = Some(self.context.clock.now());
+            return Ok(Seen { answer, rows, plan: decided });
+        }
+        self.hurried.store(false, Ordering::Relaxed);
         if !decided.inspect.is_empty() {
             let mut wanted = std::mem::take(&mut decided.inspect);
             // A provider that hangs must not hold up what has to end: the rest is asked in the next passes.
