@@ -203,6 +203,7 @@ statements! {
     SESSION_CLAIMABLE = "session_claimable",
     PHASE_CLAIMABLE = "phase_claimable",
     SESSIONS_OF_ORIGIN = "sessions_of_origin",
+    SIGNALS_RELEASED = "signals_released",
     PHASE_IS_QUIET = "phase_is_quiet",
     PHASE_IS_DONE = "phase_is_done",
     SESSION_IS_QUIET = "session_is_quiet",

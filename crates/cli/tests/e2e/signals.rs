@@ -88,3 +88,25 @@ fn one_for_everybody_ends_every_wait_that_is_open() {
     assert!(signal["delivered_at"].is_string(), "{signal}");
     home.ok(&["sessions", "cancel", &other, "--wait"]);
 }
+
+#[test]
+fn what_was_kept_for_one_that_has_ended_is_for_whoever_waits_next() {
+    let home = Home::new();
+    let server = home.up(&[]);
+    let kept = begin_as(&home, json!({"cascade": waits_for("go"), "auto_resume": false}));
+    until_session(&home, &kept, "blocked");
+    server.kill();
+    let _server = home.up(&[]);
+    until_session(&home, &kept, "orphaned");
+    home.ok(&["signals", "fire", "go", "--payload", "7"]);
+    let next = begin(&home, waits_for("go"));
+    until_session(&home, &next, "blocked");
+    assert_eq!(
+        home.json(&["signals", "list", "--name", "go"])[0]["deliveries"],
+        0,
+        "it is kept for who waited"
+    );
+    home.ok(&["sessions", "cancel", &kept, "--wait"]);
+    let done = until_session(&home, &next, "completed");
+    assert_eq!(*payload(&done), 7, "{done}");
+}

@@ -254,6 +254,11 @@ impl Store {
         self.query(&sql::SESSIONS_OF_ORIGIN, params![id], |c| Ok((c.own()?, c.text_opt()?))).await
     }
 
+    /// The names of signals that were kept for a session's waits, and are for whoever waits next now.
+    pub async fn released_signals(&self, id: &SessionId) -> Result<Vec<String>> {
+        self.query(&sql::SIGNALS_RELEASED, params![id], |c| c.text()).await
+    }
+
     pub async fn sessions_waiting_for(
         &self,
         signal: &str,

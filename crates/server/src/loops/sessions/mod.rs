@@ -407,6 +407,14 @@ impl SessionsLoop {
         }
     }
 
+    /// Whoever waits for what was kept for waits of that session, and they have not taken.
+    async fn released(&mut self, id: &SessionId) -> Result<(), StoreError> {
+        for name in self.service.store.released_signals(id).await? {
+            self.all_that_wait_for(&name).await?;
+        }
+        Ok(())
+    }
+
     async fn all_that_wait_for(&mut self, signal: &str) -> Result<(), StoreError> {
         let mut after = String::new();
         loop {
@@ -437,6 +445,16 @@ impl SessionsLoop {
             SessionCompleted | SessionFailed | SessionCancelled | SessionBlocked | SessionUnblocked => {
                 let parent = event.details.get("parent").and_then(serde_json::Value::as_str);
                 self.due.extend(parent.and_then(|id| SessionId::parse(id).ok()));
+                if let Some(id) =
+                    session.filter(|_| matches!(event.event_type, SessionFailed | SessionCancelled))
+                {
+                    self.released(&id).await?;
+                }
+            }
+            WaitTimedOut => {
+                if let Some(id) = session {
+                    self.released(&id).await?;
+                }
             }
             ContainerStopped | ContainerTerminated | CreateFailed | CreateLost | StateDriftCorrected
             | JobFinished | JobFailed | JobCancelled | JobDead | JobWaiting | JobWorking => {
