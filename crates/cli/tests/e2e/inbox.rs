@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, eventually, text};
+use crate::harness::{Home, alive_with, eventually, text};
 use crate::sessions::{begin, begin_as, until_session};
 
 fn ask(name: &str, question: Value) -> Value {
@@ -271,4 +271,32 @@ fn an_agent_that_needs_somebody_goes_on_with_the_answer_in_its_own_session() {
     let left = until_session(&home, &continued, "cancelled");
     assert!(text(&left, "cancel_reason").contains(&next), "{left}");
     assert_eq!(home.json(&["inbox"])["items"], json!([]));
+}
+
+#[test]
+fn an_agent_that_asks_and_stays_is_ended_with_its_answer_and_goes_on_with_it() {
+    let outside = tempfile::tempdir().unwrap();
+    let (agent, calls) = (outside.path().join("agent"), outside.path().join("calls"));
+    let script = format!(
+        "#!/bin/sh\necho \"$*\" >> {}\ncase \"$*\" in *blue*) exit 0;; esac\n\
+         echo '{{\"type\":\"needs_human\",\"reason\":\"which colour?\"}}'\nsleep 1000\n",
+        calls.display()
+    );
+    std::fs::write(&agent, script).unwrap();
+    std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let home = Home::with_config(&format!("[engines.painter]\nprogram = '{}'\n", agent.display()));
+    let _server = home.up(&[]);
+    let mark = home.mark();
+    let id = begin(
+        &home,
+        json!({"cascade_id": "live", "phases": [
+            {"name": "ask", "agent": {"engine": "painter", "prompt": "paint it"}, "env": {&mark: "1"}},
+        ]}),
+    );
+    let blocked = until_session(&home, &id, "blocked");
+    assert_eq!(text(&blocked, "blocked_description"), "which colour?");
+    home.ok(&["inbox", "answer", &id, "blue"]);
+    until_session(&home, &id, "completed");
+    assert_eq!(std::fs::read_to_string(&calls).unwrap(), "paint it\npaint it blue\n");
+    assert_eq!(alive_with(&format!("{mark}=1")), 0);
 }
