@@ -221,9 +221,10 @@ fn what_can_never_be_started_fails_and_says_why() {
             { "name": "a", "run": ["true"], "verify": ["test", "{{ inputs.large }}"] },
         ]}));
     assert!(verify.contains("its verification cannot be started"), "{verify}");
-    let workers = json!({ "lifetime": "session", "resources": { "memory_mb": 1 } });
+    // Several are wanted at once, and each of them fails the one phase.
+    let workers = json!({ "lifetime": "session", "count": 3, "resources": { "memory_mb": 1 } });
     let workers = fails(json!({ "cascade_id": "small", "workers": workers, "phases": [
-        { "name": "a", "run": ["true"] },
+        { "name": "a", "tasks": [{ "id": "x", "run": ["true"] }, { "id": "y", "run": ["true"] }] },
     ]}));
     assert!(workers.contains("its workers cannot be started"), "{workers}");
 }

@@ -223,6 +223,10 @@ async fn write(
             // What it asks for cannot be had: that is its failure, not ours.
             Err(error) => {
                 for step in instead(step, &error, state, cascade).ok_or_else(|| away(&error))? {
+                    // As many workers as were wanted fail one phase once.
+                    if made.ends(&step) {
+                        continue;
+                    }
                     made.events.extend(tell::of_step(&step, id, cascade));
                     let made = made.step(service, before, state, cascade, surroundings, &step, now);
                     made.await.map_err(|error| away(&error))?;
@@ -296,6 +300,13 @@ struct Made {
 }
 
 impl Made {
+    /// Whether the phase that this step would end is ended already.
+    fn ends(&self, step: &Step) -> bool {
+        let Step::EndPhase { position, .. } = step else { return false };
+        let same = |write: &SessionWrite| matches!(write, SessionWrite::EndPhase { position: at, .. } if at == position);
+        self.writes.iter().any(same)
+    }
+
     #[allow(clippy::too_many_arguments, reason = "all that a step may need")]
     async fn step(
         &mut self,
