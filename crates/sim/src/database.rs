@@ -48,6 +48,8 @@ pub(crate) struct Ledger {
     /// The epoch of the last election.
     leader: AtomicI64,
     changed: AtomicBool,
+    /// A server that does not lead has asked the one that does for a pass.
+    woken: AtomicBool,
     /// Of a hundred writes, so many fail: half of them before their commit, half after it.
     failing_percent: AtomicU64,
     pub(crate) failed_writes: AtomicU64,
@@ -125,6 +127,10 @@ impl Ledger {
     }
 
     /// The sessions that were written since this was last asked.
+    pub(crate) fn take_woken(&self) -> bool {
+        self.woken.swap(false, Ordering::Relaxed)
+    }
+
     pub(crate) fn take_touched(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.sessions().touched)
     }
@@ -315,5 +321,9 @@ impl Database for Connection {
 
     fn commits(&self) -> watch::Receiver<i64> {
         self.inner.commits()
+    }
+
+    fn wake(&self, _name: &str) {
+        self.ledger.woken.store(true, Ordering::Relaxed);
     }
 }

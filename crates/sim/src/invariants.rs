@@ -55,6 +55,8 @@ pub(crate) struct Witness {
     stopped: HashSet<String>,
     forgotten: usize,
     started: usize,
+    /// Rows or events have been read since they were last compared.
+    uncompared: bool,
 }
 
 impl Witness {
@@ -79,6 +81,7 @@ impl Witness {
             stopped: HashSet::new(),
             forgotten: 0,
             started: 0,
+            uncompared: false,
         }
     }
 
@@ -94,8 +97,13 @@ impl Witness {
         self.rows.values()
     }
 
+    pub(crate) fn row(&self, id: &ContainerId) -> Option<&Tracked> {
+        self.rows.get(id)
+    }
+
     /// The rows as they are now: those that are not over, and those that have become so since.
     pub(crate) fn read(&mut self, rows: impl Iterator<Item = Tracked>, at: Duration) {
+        self.uncompared = true;
         for row in rows {
             if let Some(sandbox) = &row.sandbox_id
                 && !self.by_sandbox.contains_key(sandbox)
@@ -136,6 +144,7 @@ impl Witness {
 
     /// Folds new events into the states that they tell, and judges what they claim.
     pub(crate) fn hear(&mut self, events: &[Event], now: &Moment) -> Result<(), String> {
+        self.uncompared = true;
         for event in events {
             let Some(id) = &event.container_id else { continue };
             if event.event_type == EventType::ContainerDead {
@@ -190,7 +199,10 @@ impl Witness {
         self.everything_settles(world, now)
     }
 
-    fn every_change_is_told(&self) -> Result<(), String> {
+    fn every_change_is_told(&mut self) -> Result<(), String> {
+        if !std::mem::take(&mut self.uncompared) {
+            return Ok(());
+        }
         for row in self.rows.values() {
             let told = self.told.get(row.id.as_str());
             if told != Some(&row.state) {
@@ -278,14 +290,13 @@ impl Witness {
             self.wrong_since.clear();
             return Ok(());
         };
+        let alive_now: Vec<&str> =
+            living(world).filter(|s| s.visible_at <= now.wall).map(|s| s.sandbox_id.as_str()).collect();
         for row in self.rows.values() {
             // What another engine has cannot be settled while that engine is away.
             let elsewhere = row.provider_identity.as_ref().is_some_and(|i| *i != world.identity);
             let over = row.state == ContainerState::Terminated;
-            let alive = row
-                .sandbox_id
-                .as_ref()
-                .is_some_and(|id| living(world).any(|s| s.sandbox_id == *id && s.visible_at <= now.wall));
+            let alive = row.sandbox_id.as_deref().is_some_and(|id| alive_now.contains(&id));
             let unended = row.desired == Desired::Terminated && !over;
             if elsewhere || (alive != over && !unended) {
                 if !self.wrong_since.is_empty() {

@@ -46,6 +46,7 @@ pub(crate) struct Server {
     pub(crate) context: Context,
     pub(crate) sessions: Sessions,
     reconciler: Arc<Reconciler>,
+    requested: driver::SharedQueue,
     health: Arc<HealthLoop>,
     pub(crate) service: Arc<Service>,
     /// A pass of the reconciler that waits for its provider, or was left in the middle.
@@ -134,7 +135,7 @@ impl Server {
         let remote =
             Remote { inner: world.provider.clone(), instance: world.instance, breakage: world.breakage };
         let reconciler = Arc::new(Reconciler::new(context.clone(), Arc::new(remote)));
-        let (requests, _) = driver::requests();
+        let (requests, requested) = driver::requests();
         let handle = ProviderHandle { provider: reconciler.provider().clone(), requests, shared: true };
         let service = Service::new(
             context.store.clone(),
@@ -154,6 +155,7 @@ impl Server {
             sessions: Sessions::start(&context.store, service.clone(), now).await?,
             health: Arc::new(HealthLoop::new(context.clone())),
             reconciler,
+            requested,
             service,
             under_way: None,
             left_at: now,
@@ -201,6 +203,11 @@ impl Server {
             Err(_) => BUSY_PERIOD,
         };
         self.next_pass = now + pause.max(LEAST_PAUSE);
+    }
+
+    /// Whether its service asked for a pass since this was last asked.
+    pub(crate) fn was_poked(&self) -> bool {
+        self.requested.try_lock().is_ok_and(|queue| queue.take_poke())
     }
 
     /// A hint or a request.

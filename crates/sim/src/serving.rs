@@ -199,10 +199,13 @@ impl Sim {
         }
     }
 
-    /// Whatever a person is told, the request may have poked the reconciler.
+    /// Whatever was answered, a service may have poked the reconciler, its own or that of the server that leads. Not every
+    /// such hint arrives.
     pub(crate) fn asked(&mut self) {
         let now = self.now();
-        if self.world.dice.chance(90) {
+        let own = self.server.as_ref().is_some_and(Server::was_poked);
+        let other = self.world.ledger.take_woken();
+        if (own || other) && self.world.dice.chance(90) {
             self.server.iter_mut().for_each(|server| server.poke(now));
         }
     }

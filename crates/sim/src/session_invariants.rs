@@ -348,12 +348,12 @@ impl SessionWitness {
 
     // ---- at every step ---------------------------------------------------------------------------------------
 
-    /// `away`: containers that an engine has which does not answer now; they cannot be ended meanwhile.
+    /// `away`: whether an engine has that container which does not answer now; it cannot be ended meanwhile.
     pub(crate) fn check(
         &mut self,
         world: &World,
         owners: &Owners,
-        away: &HashSet<ContainerId>,
+        away: impl Fn(&ContainerId) -> bool,
         now: &Moment,
     ) -> Result<(), String> {
         self.nothing_lives_on(world)?;
@@ -415,7 +415,7 @@ impl SessionWitness {
     fn everything_goes_on(
         &mut self,
         owners: &Owners,
-        away: &HashSet<ContainerId>,
+        away: impl Fn(&ContainerId) -> bool,
         now: &Moment,
     ) -> Result<(), String> {
         let mut late = Vec::new();
@@ -427,10 +427,10 @@ impl SessionWitness {
             let healthy = now.calm_since.is_some() && is_owned(session, &owners.awake);
             let there = |known: &&Known| {
                 let mut open = known.record.attempts.iter().filter(|a| a.ended_at.is_none());
-                open.any(|a| a.container_id.iter().chain(&a.verify_container_id).any(|id| away.contains(id)))
+                open.any(|a| a.container_id.iter().chain(&a.verify_container_id).any(&away))
             };
-            let hindered = !away.is_empty() && self.tree(id).iter().any(there);
-            let cancelling = healthy && session.cancel_requested && !hindered;
+            let hindered = || self.tree(id).iter().any(there);
+            let cancelling = healthy && session.cancel_requested && !hindered();
             let idle = (healthy && session.status != SessionStatus::Orphaned && !session.cancel_requested)
                 .then(|| self.idle(known, now))
                 .flatten();
@@ -493,10 +493,10 @@ impl SessionWitness {
             }
             let opened = known.opened.get(&wait.id).copied().unwrap_or_default();
             let unused = |(_, f): &(&String, &Fired)| {
-                let mine = f.session.as_deref() == Some(record.session.session_id.as_str());
-                let free = f.ended.is_empty() && !self.is_kept(f);
-                let for_all = f.session.is_none() && (free || f.at > opened);
-                f.name == wait.wait_on && ((mine && f.ended.is_empty()) || for_all)
+                let mine = || f.session.as_deref() == Some(record.session.session_id.as_str());
+                let free = || f.ended.is_empty() && !self.is_kept(f);
+                let for_all = || f.session.is_none() && (f.at > opened || free());
+                f.name == wait.wait_on && ((f.ended.is_empty() && mine()) || for_all())
             };
             if wait.wait_type == BlockedType::Signal
                 && let Some((signal, _)) = self.fired.iter().find(unused)

@@ -1,7 +1,7 @@
 //! Sessions in the world: who advances them, when, and what is read of them after a step. Beside the server that leads
 //! there may be another, at a home of its own, with sessions of its own.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -271,10 +271,9 @@ impl Sim {
             }
         }
         let world = self.world.provider.world();
-        let elsewhere = |row: &&Tracked| row.provider_identity.as_ref().is_some_and(|i| *i != world.identity);
-        let away: HashSet<ContainerId> =
-            self.witness.rows().filter(elsewhere).map(|row| row.id.clone()).collect();
-        self.sessions.check(&world, &owners, &away, moment)
+        let elsewhere = |row: &Tracked| row.provider_identity.as_ref().is_some_and(|i| *i != world.identity);
+        let away = |id: &ContainerId| self.witness.row(id).is_some_and(elsewhere);
+        self.sessions.check(&world, &owners, away, moment)
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use parhelia_core::TRACES;
 use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::job::StartStep;
@@ -65,6 +66,13 @@ pub enum Ended {
 pub struct PassQueue {
     soon: Arc<Notify>,
     asked: mpsc::Receiver<Asker>,
+}
+
+impl PassQueue {
+    /// Whether somebody asked to look soon since this was last asked: for the simulation, which has no loop that waits.
+    pub fn take_poke(&self) -> bool {
+        self.soon.notified().now_or_never().is_some()
+    }
 }
 
 /// Outlives the loop that reads it: a server may lose the lead and win it again.

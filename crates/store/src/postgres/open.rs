@@ -19,6 +19,7 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0006_sessions", include_str!("../../migrations/postgres/0006_sessions.sql")),
     ("0007_vitals", include_str!("../../migrations/postgres/0007_vitals.sql")),
     ("0008_session_trials", include_str!("../../migrations/postgres/0008_session_trials.sql")),
+    ("0009_sessions_orphaned", include_str!("../../migrations/postgres/0009_sessions_orphaned.sql")),
 ];
 
 /// `PHLA` and what follows: the first half of our advisory locks. The second is the schema, so that two

@@ -28,6 +28,7 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0007_sessions", include_str!("../../migrations/sqlite/0007_sessions.sql")),
     ("0008_vitals", include_str!("../../migrations/sqlite/0008_vitals.sql")),
     ("0009_session_trials", include_str!("../../migrations/sqlite/0009_session_trials.sql")),
+    ("0010_sessions_orphaned", include_str!("../../migrations/sqlite/0010_sessions_orphaned.sql")),
 ];
 
 /// How long to wait for somebody else's lock before saying so.
