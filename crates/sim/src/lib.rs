@@ -25,4 +25,4 @@ mod world;
 
 pub use breakage::Breakage;
 pub use many::{Campaign, Tally};
-pub use world::{Outcome, Settings, run};
+pub use world::{Outcome, SESSIONS_IN, Settings, run};

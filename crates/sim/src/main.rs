@@ -26,6 +26,9 @@ struct Args {
     /// Simulated hours in each world
     #[arg(long, default_value_t = 24)]
     hours: u64,
+    /// One world in so many has sessions, which take far longer; 0: none has
+    #[arg(long, default_value_t = parhelia_sim::SESSIONS_IN)]
+    sessions_in: u64,
     /// Worlds at once; 0: one per processor
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -38,8 +41,8 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = if args.threads == 0 { processors } else { args.threads };
-    let campaign =
-        Campaign { from: args.from, worlds: args.seeds, hours: args.hours, breakage: args.breakage };
+    let Args { from, seeds: worlds, hours, sessions_in, breakage, .. } = args;
+    let campaign = Campaign { from, worlds, hours, sessions_in, breakage };
     let clock = SystemClock::new();
     let began = clock.monotonic();
     let seconds = || clock.monotonic().saturating_sub(began).as_secs_f64();

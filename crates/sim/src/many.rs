@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::{Breakage, Outcome, Settings, run};
+use crate::{Breakage, Outcome, SESSIONS_IN, Settings, run};
 
 /// Seeds `from` to `from + worlds`, each for that many simulated hours.
 #[derive(Debug, Clone, Copy)]
@@ -12,6 +12,7 @@ pub struct Campaign {
     pub from: u64,
     pub worlds: u64,
     pub hours: u64,
+    pub sessions_in: u64,
     pub breakage: Option<Breakage>,
 }
 
@@ -38,7 +39,8 @@ impl Campaign {
                         if seed >= self.from + self.worlds {
                             break;
                         }
-                        let outcome = run(Settings { seed, hours: self.hours, breakage: self.breakage });
+                        let Self { hours, sessions_in, breakage, .. } = self;
+                        let outcome = run(Settings { seed, hours, sessions_in, breakage });
                         stop.fetch_or(outcome.broken.is_some(), Ordering::Relaxed);
                         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
                         tally.add(seed, outcome);
@@ -55,7 +57,12 @@ impl Campaign {
         use clap::ValueEnum;
         let contract = self.breakage.and_then(|b| b.to_possible_value());
         let contract = contract.map(|b| format!(" --break {}", b.get_name())).unwrap_or_default();
-        format!("cargo run -p parhelia-sim -- --from {seed} --seeds 1 --hours {}{contract}", self.hours)
+        let sessions = match self.sessions_in {
+            SESSIONS_IN => String::new(),
+            other => format!(" --sessions-in {other}"),
+        };
+        let hours = self.hours;
+        format!("cargo run -p parhelia-sim -- --from {seed} --seeds 1 --hours {hours}{sessions}{contract}")
     }
 }
 
@@ -65,6 +72,7 @@ impl Tally {
         self.worlds += 1;
         total.steps += outcome.steps;
         total.simulated_seconds += outcome.simulated_seconds;
+        total.session_seconds += outcome.session_seconds;
         total.events += outcome.events;
         total.faults += outcome.faults;
         total.crashes += outcome.crashes;
@@ -87,11 +95,12 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Outcome { steps, events, faults, crashes, replaced, refused, sessions, refused_owners, .. } =
             &self.total;
+        let session_hours = self.total.session_seconds as f64 / 3600.0;
         write!(
             f,
             "{:.0} simulated hours in {} worlds: {steps} steps, {events} events, {faults} faults, {crashes} crashes, \
-             {replaced} servers replaced in their sleep, {refused} late writes refused, {sessions} sessions, \
-             {refused_owners} of their owners refused",
+             {replaced} servers replaced in their sleep, {refused} late writes refused, {sessions} sessions \
+             in {session_hours:.0} of the hours, {refused_owners} of their owners refused",
             self.hours(),
             self.worlds,
         )

@@ -19,8 +19,6 @@ use crate::server::Server;
 use crate::session_invariants::{Owners, Record};
 use crate::world::Sim;
 
-/// One world in so many has sessions.
-const SHARE: u64 = 8;
 const PEER: &str = "peer";
 const LOOK_FOR_HEIRS: Duration = Duration::from_secs(2);
 
@@ -28,10 +26,6 @@ const LOOK_FOR_HEIRS: Duration = Duration::from_secs(2);
 pub(crate) enum Who {
     Leader,
     Peer,
-}
-
-pub(crate) fn has_sessions(seed: u64) -> bool {
-    seed.is_multiple_of(SHARE)
 }
 
 impl Sim {

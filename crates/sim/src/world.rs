@@ -24,7 +24,6 @@ use crate::invariants::Witness;
 use crate::memory::Snapshot;
 use crate::server::{Server, Surroundings};
 use crate::session_invariants::SessionWitness;
-use crate::session_world::has_sessions;
 
 pub(crate) const INSTANCE: &str = "11111111-1111-4111-8111-111111111111";
 pub(crate) const FOREIGN: &str = "22222222-2222-4222-8222-222222222222";
@@ -39,14 +38,27 @@ const HEALING: Duration = Duration::from_secs(900);
 pub struct Settings {
     pub seed: u64,
     pub hours: u64,
+    /// One world in so many has sessions; 0: none.
+    pub sessions_in: u64,
     /// A contract that is broken on purpose.
     pub breakage: Option<Breakage>,
+}
+
+/// Where nothing else is said.
+pub const SESSIONS_IN: u64 = 8;
+
+impl Settings {
+    fn has_sessions(&self) -> bool {
+        self.sessions_in > 0 && self.seed.is_multiple_of(self.sessions_in)
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub steps: u64,
     pub simulated_seconds: u64,
+    /// Those of them in which there were sessions too.
+    pub session_seconds: u64,
     pub events: u64,
     pub faults: u64,
     pub crashes: u64,
@@ -198,11 +210,11 @@ impl Sim {
             witness: Witness::new(&config, INSTANCE),
             heard_until: 0,
             sessions: SessionWitness::default(),
-            has_peer: has_sessions(settings.seed) && world.dice.chance(50),
+            has_peer: settings.has_sessions() && world.dice.chance(50),
             peer: None,
             peer_restart_at: start,
             home: "home".to_owned(),
-            next_session_happening: match has_sessions(settings.seed) {
+            next_session_happening: match settings.has_sessions() {
                 true => start + world.dice.seconds(1, 60),
                 false => Duration::MAX,
             },
@@ -266,6 +278,9 @@ impl Sim {
         self.outcome.faults += self.world.ledger.failed_writes.load(Ordering::Relaxed);
         self.outcome.refused = self.world.ledger.refused.load(Ordering::Relaxed);
         self.outcome.simulated_seconds = self.now().saturating_sub(start).as_secs();
+        if self.settings.has_sessions() {
+            self.outcome.session_seconds = self.outcome.simulated_seconds;
+        }
         self.outcome.trace = self.trace.finish();
         std::mem::take(&mut self.outcome)
     }

@@ -1,7 +1,7 @@
 //! The simulation holds, replays, and finds what it is there to find. `scripts/test.sh` runs it optimized and
 //! for many more hours, `scripts/soak.sh` for very many.
 
-use parhelia_sim::{Breakage, Campaign, Settings, run};
+use parhelia_sim::{Breakage, Campaign, SESSIONS_IN, Settings, run};
 
 /// Hours in one world: several storms, with calm stretches between them.
 const HOURS: u64 = 24;
@@ -13,7 +13,13 @@ fn threads() -> usize {
 #[test]
 fn no_invariant_breaks() {
     let hours = std::env::var("PARHELIA_SIM_HOURS").map_or(96, |hours| hours.parse().unwrap());
-    let campaign = Campaign { from: 1, worlds: hours / HOURS + 1, hours: HOURS, breakage: None };
+    let campaign = Campaign {
+        from: 1,
+        worlds: hours / HOURS + 1,
+        hours: HOURS,
+        sessions_in: SESSIONS_IN,
+        breakage: None,
+    };
     let tally = campaign.run(threads(), |_| {});
     println!("{tally}");
     if let (Some(seed), Some(broken)) = (tally.broken_seed, &tally.total.broken) {
@@ -33,7 +39,7 @@ fn no_invariant_breaks() {
 fn a_seed_replays_exactly() {
     // One in eight has sessions.
     for seed in [1, 8, 4711] {
-        let settings = Settings { seed, hours: 12, breakage: None };
+        let settings = Settings { seed, hours: 12, sessions_in: SESSIONS_IN, breakage: None };
         let (first, second) = (run(settings), run(settings));
         assert!(first.events > 50 && first.trace != 0);
         assert_eq!(first, second);
@@ -59,7 +65,9 @@ fn is_caught_with_sessions(breakage: Breakage, words: &str) {
 fn is_caught_in(seeds: impl IntoIterator<Item = u64>, breakage: Breakage, words: &str) {
     let mut told = Vec::new();
     for seed in seeds {
-        told.extend(run(Settings { seed, hours: HOURS, breakage: Some(breakage) }).broken);
+        told.extend(
+            run(Settings { seed, hours: HOURS, sessions_in: SESSIONS_IN, breakage: Some(breakage) }).broken,
+        );
         if told.last().is_some_and(|last| last.contains(words)) {
             return;
         }
