@@ -9,12 +9,14 @@ mod client;
 mod commands;
 mod context;
 mod error;
+mod give_back;
 mod output;
 mod quantity;
 mod telemetry;
 mod terminal;
 
 use std::ffi::OsString;
+use std::pin::Pin;
 
 use clap::Parser;
 
@@ -71,13 +73,15 @@ fn dispatch(command: Command, context: &Context, serving: bool) -> Result<()> {
         }
         _ => telemetry::of_client(context.globals.verbose),
     };
+    // Boxed: whatever is given to `block_on` itself is compiled once for each kind of runtime.
+    let mut work: Pin<Box<dyn Future<Output = Result<()>>>> = Box::pin(commands::run(command, context));
     let result = runtime.block_on(async {
         if serving {
             // The server hears Ctrl-C itself, and ends in good order.
-            return commands::run(command, context).await;
+            return work.await;
         }
         tokio::select! {
-            result = commands::run(command, context) => result,
+            result = &mut work => result,
             () = interrupted(context) => Err(CliError::interrupted(&context.interrupt_note())),
         }
     });

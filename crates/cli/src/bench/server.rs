@@ -23,11 +23,13 @@ pub(super) async fn measure(ground: &Ground, quick: bool) -> Result<Vec<Row>, St
     tokio::time::sleep(span).await;
     let cpu = (server.cpu_seconds() - cpu_before) / watched.elapsed().as_secs_f64() * 100.0;
     let resident = memory_mb(&server.proc_name(), "VmRSS");
+    let own = memory_mb(&server.proc_name(), "RssAnon");
     drop(server);
     let binary = std::env::current_exe().and_then(std::fs::metadata).map_err(|e| e.to_string())?.len();
     Ok(vec![
         Row::below("start to ready", ready, "ms", 300.0),
-        Row::below("idle server, resident memory", resident, "MB", 30.0),
+        Row::below("idle server, resident memory", resident, "MB", 30.0)
+            .because(format!("{own:.1} MB are its own, the rest are pages of its program and of libraries")),
         Row::below("idle server, CPU", cpu, "%", 0.5),
         Row::plain("binary", binary as f64 / 1e6, "MB"),
         big_list(ground, quick).await?,

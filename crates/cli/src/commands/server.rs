@@ -13,6 +13,7 @@ use crate::autostart;
 use crate::client::Client;
 use crate::context::Context;
 use crate::error::{CliError, Exit, Result};
+use crate::give_back::give_back;
 use crate::output::text::{self, BOLD, painted, time_utc};
 
 /// How long a server may take to stop.
@@ -62,17 +63,6 @@ pub(super) async fn up(ctx: &Context, args: UpArgs) -> Result<()> {
         Err(error) => Err(CliError::failure("serve_failed", error.to_string())),
     }
 }
-
-/// What only the start needed goes back to the system: a third of the heap, which the allocator would keep.
-#[cfg(target_env = "gnu")]
-#[allow(unsafe_code, reason = "a call of the C library that no crate wraps")]
-fn give_back() {
-    // SAFETY: it takes a number, locks the heap itself, and releases only pages that hold nothing.
-    unsafe { libc::malloc_trim(0) };
-}
-
-#[cfg(not(target_env = "gnu"))]
-fn give_back() {}
 
 fn greet(ctx: &Context, ready: &Ready, on_demand: bool) -> Result<()> {
     let http = ready.tcp.map(|address| format!("http://{address}"));

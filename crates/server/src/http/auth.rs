@@ -5,9 +5,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
 use axum::http::header::AUTHORIZATION;
-use axum::middleware::Next;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use governor::DefaultKeyedRateLimiter;
 use governor::clock::Clock as _;
@@ -98,61 +97,67 @@ impl Gate {
 const TWICE: NonZeroU32 = NonZeroU32::new(2).expect("two is not zero");
 const KEYS: usize = 10_000;
 
-/// In front of every route that is not public.
+/// In front of every route that is not public: notes who comes, or says why not. Boxed, as most may come in.
 pub(super) async fn guard(
-    State((app, gate, access)): State<(App, Gate, Access)>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let door = request.extensions().get::<Door>().cloned().unwrap_or(Door::Containers);
-    let (caller, shown) = match gate.admit(&app, &door, bearer(&request)).await {
+    app: &App,
+    gate: &Gate,
+    access: Access,
+    head: &mut Parts,
+) -> Result<(), Box<Response>> {
+    let (caller, shown) = admitted(app, gate, access, head).await.map_err(Box::new)?;
+    head.extensions.insert(caller);
+    head.extensions.insert(shown);
+    Ok(())
+}
+
+async fn admitted(app: &App, gate: &Gate, access: Access, head: &Parts) -> Result<(Caller, Shown), Response> {
+    let door = head.extensions.get::<Door>().unwrap_or(&Door::Containers);
+    let (caller, shown) = match gate.admit(app, door, bearer(head)).await {
         Ok(admitted) => admitted,
         Err(fault) => {
             // Who cannot say who it is may not ask for long either.
-            if let Some(seconds) = gate.too_fast(&door, &format!("from {door}")) {
-                return Fault::too_fast(seconds).into_response();
+            if let Some(seconds) = gate.too_fast(door, &format!("from {door}")) {
+                return Err(Fault::too_fast(seconds).into_response());
             }
-            return refuse(&app, &door, &request, None, fault);
+            return Err(refuse(app, door, head, None, fault));
         }
     };
-    if let Some(seconds) = gate.too_fast(&door, &caller.subject) {
-        return Fault::too_fast(seconds).into_response();
+    if let Some(seconds) = gate.too_fast(door, &caller.subject) {
+        return Err(Fault::too_fast(seconds).into_response());
     }
     if let Some(why) = denied(&caller, access) {
-        return refuse(&app, &door, &request, Some(&caller), Fault::forbidden(why));
+        return Err(refuse(app, door, head, Some(&caller), Fault::forbidden(why)));
     }
     if let Some(own) = &caller.container
-        && named_container(request.uri().path()).is_some_and(|named| named != own.as_str())
+        && named_container(head.uri.path()).is_some_and(|named| named != own.as_str())
     {
         let why = format!("{} speaks for {own} and for no other container", caller.subject);
-        return refuse(&app, &door, &request, Some(&caller), Fault::forbidden(why));
+        return Err(refuse(app, door, head, Some(&caller), Fault::forbidden(why)));
     }
     // Heartbeats and scrapes come whether or not anybody is interested; everything else is a question.
-    let path = request.uri().path();
+    let path = head.uri.path();
     if !path.ends_with("/heartbeats") && path != "/metrics" {
         app.service.asked();
     }
-    request.extensions_mut().insert(caller);
-    request.extensions_mut().insert(shown);
-    next.run(request).await
+    Ok((caller, shown))
 }
 
-fn refuse(app: &App, door: &Door, request: &Request, caller: Option<&Caller>, fault: Fault) -> Response {
+fn refuse(app: &App, door: &Door, head: &Parts, caller: Option<&Caller>, fault: Fault) -> Response {
     if fault.is_refusal() {
         app.service.refused(Refusal {
             reason: fault.detail().to_owned(),
             subject: caller.map(|c| c.subject.clone()),
             role: caller.map(|c| c.role),
-            method: request.method().to_string(),
-            path: request.uri().path().chars().take(200).collect(),
+            method: head.method.to_string(),
+            path: head.uri.path().chars().take(200).collect(),
             from: door.to_string(),
         });
     }
     fault.into_response()
 }
 
-fn bearer(request: &Request) -> Option<&str> {
-    let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+fn bearer(head: &Parts) -> Option<&str> {
+    let value = head.headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }

@@ -27,7 +27,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Fault;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
-        let kind = request.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
+        let kind = request.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
+        let is_json = kind.to_ascii_lowercase().contains("json");
         let bytes = whole_body(request).await?;
         if bytes.is_empty() {
             let empty = serde_json::from_slice(b"{}");
@@ -35,7 +36,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
                 .map(Body)
                 .map_err(|e| Fault::unprocessable(format!("there is no body: {e}"), "send a JSON object"));
         }
-        if !kind.to_ascii_lowercase().contains("json") {
+        if !is_json {
             return Err(Fault::media_type());
         }
         object(&bytes)?;

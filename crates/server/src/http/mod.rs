@@ -10,17 +10,15 @@ mod routes;
 
 use std::sync::{Arc, OnceLock};
 
-use axum::extract::DefaultBodyLimit;
+use axum::Router;
 use axum::http::{Method, Uri};
 use axum::response::{IntoResponse, Response};
-use axum::{Extension, Router};
 use bytes::Bytes;
 use parhelia_core::access::Access;
 use parhelia_core::api::ServerInfo;
 use parhelia_core::cascade::parse::LONGEST_TEXT;
 use tokio::sync::Notify;
 use tower_http::catch_panic::CatchPanicLayer;
-use utoipa_axum::router::UtoipaMethodRouter;
 use utoipa_axum::routes;
 
 pub use auth::{Door, Gate};
@@ -28,7 +26,6 @@ pub use listen::{Limits, Listener, serve};
 pub use problem::Fault;
 pub use routes::ACCESS;
 
-use self::extract::Room;
 use self::handlers::{
     admin, alerts, containers, events, heartbeats, inbox, instances, jobs, mcp, reconciler, server,
     session_wishes, sessions, signals, stream, tokens, why, workers,
@@ -62,7 +59,7 @@ impl App {
 /// All routes, each with what it asks of its caller. The same for every door: a door only says who comes in.
 #[rustfmt::skip]
 pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
-    let (router, document) = Routes::new(app.clone(), gate)
+    let (router, document) = Routes::new(app.clone(), gate, max_body_bytes)
         .add(Access::Public, routes!(server::livez))
         .add(Access::Public, routes!(server::readyz))
         .add(Access::Viewer, routes!(server::metrics))
@@ -86,7 +83,8 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
         .add(Access::Operator, routes!(jobs::cancel))
         .add(Access::Operator, routes!(jobs::resume))
         .add(Access::Operator, routes!(jobs::cleanup))
-        .add(Access::Operator, with_room(routes!(session_wishes::start), max_body_bytes + 2 * LONGEST_TEXT))
+        // A whole cascade, each character of which may take two in JSON.
+        .add_with_room(Access::Operator, max_body_bytes + 2 * LONGEST_TEXT, routes!(session_wishes::start))
         .add(Access::Operator, routes!(session_wishes::cancel))
         .add(Access::Operator, routes!(session_wishes::resume))
         .add(Access::Operator, routes!(session_wishes::cleanup))
@@ -132,24 +130,18 @@ pub fn router(app: App, gate: Gate, max_body_bytes: usize) -> Router {
     let document = document.to_json().unwrap_or_default();
     let _ = app.document.set(Bytes::from(document));
     let lost = Arc::new(app.metrics.doors.route("(none)", ""));
+    let misses = lost.clone();
+    // Each layer is a box more on the way of every request, so there is only this one beside the entrance of each route.
     router
-        .fallback(no_route)
-        .method_not_allowed_fallback(no_method)
-        .layer(Extension(lost))
-        .layer(Extension(Room(max_body_bytes)))
-        .layer(DefaultBodyLimit::max(max_body_bytes))
+        .fallback(async move |uri: Uri| no_route(&lost, &uri))
+        .method_not_allowed_fallback(async move |method: Method, uri: Uri| no_method(&misses, &method, &uri))
         .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
             Fault::internal("a request made the server stumble; its log says where").into_response()
         }))
         .with_state(app)
 }
 
-/// For what may be longer than other bodies: a whole cascade, each character of which may take two in JSON.
-fn with_room((schemas, paths, handlers): UtoipaMethodRouter<App>, bytes: usize) -> UtoipaMethodRouter<App> {
-    (schemas, paths, handlers.layer(Extension(Room(bytes))))
-}
-
-async fn no_route(Extension(lost): Extension<Arc<RouteMeter>>, uri: Uri) -> Response {
+fn no_route(lost: &RouteMeter, uri: &Uri) -> Response {
     lost.answered(404);
     let path: String = uri.path().chars().take(200).collect();
     Fault::not_found(
@@ -159,7 +151,7 @@ async fn no_route(Extension(lost): Extension<Arc<RouteMeter>>, uri: Uri) -> Resp
     .into_response()
 }
 
-async fn no_method(Extension(lost): Extension<Arc<RouteMeter>>, method: Method, uri: Uri) -> Response {
+fn no_method(lost: &RouteMeter, method: &Method, uri: &Uri) -> Response {
     lost.answered(405);
     let path: String = uri.path().chars().take(200).collect();
     Fault::method(format!("{method} is not possible at {path}")).into_response()

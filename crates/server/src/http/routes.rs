@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
 use parhelia_core::access::Access;
 use parhelia_core::api::Problem;
 use utoipa::openapi::extensions::Extensions;
@@ -18,7 +20,8 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 use super::App;
 use super::auth::{self, Gate};
-use crate::metrics::{RouteMeter, measure};
+use super::extract::Room;
+use crate::metrics::RouteMeter;
 
 /// In the document: what a route asks for.
 pub const ACCESS: &str = "x-parhelia-access";
@@ -26,11 +29,36 @@ pub const ACCESS: &str = "x-parhelia-access";
 pub(super) struct Routes {
     app: App,
     gate: Gate,
+    max_body_bytes: usize,
     router: OpenApiRouter<App>,
 }
 
+/// What stands before a route: it measures, lets in or turns away, and says how large a body may be.
+struct Entrance {
+    app: App,
+    gate: Gate,
+    access: Access,
+    room: Room,
+    meter: RouteMeter,
+}
+
+async fn enter(State(entrance): State<Arc<Entrance>>, request: Request, next: Next) -> Response {
+    let Entrance { app, gate, access, room, meter } = entrance.as_ref();
+    let answer = async {
+        let (mut head, body) = request.into_parts();
+        head.extensions.insert(*room);
+        if *access != Access::Public
+            && let Err(refusal) = auth::guard(app, gate, *access, &mut head).await
+        {
+            return *refusal;
+        }
+        next.run(Request::from_parts(head, body)).await
+    };
+    meter.measure(app.service.clock.as_ref(), answer).await
+}
+
 impl Routes {
-    pub(super) fn new(app: App, gate: Gate) -> Self {
+    pub(super) fn new(app: App, gate: Gate, max_body_bytes: usize) -> Self {
         let info = InfoBuilder::new()
             .title("Parhelia")
             .version(parhelia_core::VERSION)
@@ -44,27 +72,32 @@ impl Routes {
             .schema(Problem::name(), Problem::schema())
             .build();
         let document = OpenApiBuilder::new().info(info).components(Some(components)).build();
-        Self { app, gate, router: OpenApiRouter::with_openapi(document) }
+        Self { app, gate, max_body_bytes, router: OpenApiRouter::with_openapi(document) }
     }
 
-    pub(super) fn add(mut self, access: Access, routes: UtoipaMethodRouter<App>) -> Self {
+    pub(super) fn add(self, access: Access, routes: UtoipaMethodRouter<App>) -> Self {
+        let bytes = self.max_body_bytes;
+        self.add_with_room(access, bytes, routes)
+    }
+
+    /// For what may be longer than other bodies.
+    pub(super) fn add_with_room(
+        mut self,
+        access: Access,
+        bytes: usize,
+        routes: UtoipaMethodRouter<App>,
+    ) -> Self {
         let (schemas, mut paths, handlers) = routes;
-        let meter = Arc::new(self.meter(&paths));
+        let meter = self.meter(&paths);
         for (path, item) in &mut paths.paths {
             for operation in operations(item) {
                 describe(operation, path, access);
             }
         }
-        let guarded = match access {
-            Access::Public => handlers,
-            _ => handlers.route_layer(middleware::from_fn_with_state(
-                (self.app.clone(), self.gate.clone(), access),
-                auth::guard,
-            )),
-        };
-        let clock = self.app.service.clock.clone();
-        let measured = guarded.route_layer(middleware::from_fn_with_state((clock, meter), measure));
-        self.router = self.router.routes((schemas, paths, measured));
+        let (app, gate, room) = (self.app.clone(), self.gate.clone(), Room(bytes));
+        let entrance = Arc::new(Entrance { app, gate, access, room, meter });
+        let guarded = handlers.route_layer(middleware::from_fn_with_state(entrance, enter));
+        self.router = self.router.routes((schemas, paths, guarded));
         self
     }
 

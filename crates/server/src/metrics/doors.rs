@@ -1,10 +1,6 @@
 //! Requests and connections. Heartbeats come by the ten thousand a second, so every handle is made when its route is
 //! added and a request only counts.
 
-use std::sync::Arc;
-
-use axum::extract::{Request, State};
-use axum::middleware::Next;
 use axum::response::Response;
 use parhelia_core::TRACES;
 use parhelia_core::time::Clock;
@@ -128,24 +124,20 @@ impl Drop for Inside {
     }
 }
 
-/// Around every route.
-pub async fn measure(
-    State((clock, meter)): State<(Arc<dyn Clock>, Arc<RouteMeter>)>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let began = clock.monotonic();
-    let span = info_span!(
-        target: TRACES, "http", otel.name = meter.name, otel.kind = "server", http.response.status_code = Empty
-    );
-    let response = next.run(request).instrument(span.clone()).await;
-    span.record("http.response.status_code", response.status().as_u16());
-    meter.duration.observe(clock.monotonic().saturating_sub(began).as_secs_f64());
-    meter.answered(response.status().as_u16());
-    response
-}
-
 impl RouteMeter {
+    /// Around every route.
+    pub async fn measure(&self, clock: &dyn Clock, answer: impl Future<Output = Response>) -> Response {
+        let began = clock.monotonic();
+        let span = info_span!(
+            target: TRACES, "http", otel.name = self.name, otel.kind = "server", http.response.status_code = Empty
+        );
+        let response = answer.instrument(span.clone()).await;
+        span.record("http.response.status_code", response.status().as_u16());
+        self.duration.observe(clock.monotonic().saturating_sub(began).as_secs_f64());
+        self.answered(response.status().as_u16());
+        response
+    }
+
     pub fn answered(&self, status: u16) {
         let class = usize::from(status / 100).saturating_sub(2).min(CLASSES.len() - 1);
         self.classes[class].inc();

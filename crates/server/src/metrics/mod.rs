@@ -20,7 +20,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 
 pub use clickhouse::Projected;
-pub use doors::{DoorMeter, Doors, RouteMeter, measure};
+pub use doors::{DoorMeter, Doors, RouteMeter};
 pub use loops::{LoopMeter, Loops};
 pub(crate) use scrape::{CONTENT_TYPE, scrape};
 
