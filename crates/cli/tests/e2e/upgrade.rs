@@ -110,8 +110,10 @@ fn a_hundred_jobs_outlive_ten_servers_and_an_upgrade() {
         let events = home.events_of(container);
         let ends = events.iter().filter(|kind| ["job_finished", "job_failed"].contains(&kind.as_str()));
         assert_eq!(ends.count(), 1, "{id} ended once: {events:?}");
-        let starts = events.iter().filter(|kind| *kind == "container_started").count();
-        assert_eq!(starts, 1, "{id} was started once: {events:?}");
+        // A server that died before it could record the start left it to the next one to find.
+        let starts =
+            events.iter().filter(|kind| ["container_started", "container_adopted"].contains(&kind.as_str()));
+        assert_eq!(starts.count(), 1, "{id} was started once: {events:?}");
     }
     for (container, mut kept) in followed {
         read_on(&home, container, &mut kept);
