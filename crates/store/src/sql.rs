@@ -130,6 +130,7 @@ statements! {
     GUARD = "guard",
     GUARD_OWNER = "guard_owner",
     HASTEN_TERMINATION = "hasten_termination",
+    STILL_SILENT = "still_silent",
     HEARTBEAT_HISTORY = "heartbeat_history",
     HEARTBEAT_HOURS = "heartbeat_hours",
     HEARTBEAT_HOURS_DELETE = "heartbeat_hours_delete",

@@ -6,6 +6,7 @@ mod common;
 
 use common::{World, about, at, cid, event, intent};
 use parhelia_core::event::EventType;
+use parhelia_core::heartbeat::Sample;
 use parhelia_core::reconcile::Observed;
 use parhelia_core::state::{ContainerState, CostSource, Desired, Health, TerminationReason};
 use parhelia_store::{DesireOutcome, Fence, StoreError};
@@ -238,6 +239,37 @@ async fn wanting_it_gone_is_told_once_and_can_only_become_more_urgent() {
             .await;
         assert_eq!(nobody.unwrap(), DesireOutcome::NotFound);
         assert_eq!(w.told().await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_ended_for_a_silence_that_is_over() {
+    for w in World::each().await {
+        let id = w.running(1).await;
+        let end = async |heard: Option<i64>, t: i64| {
+            let told = about(EventType::StopRequested, &id);
+            let (why, heard) = (TerminationReason::Stale, heard.map(at));
+            w.store.desire_end_of_silent(&w.fence, &id, heard, "reconciler", why, 10, at(t), told).await
+        };
+        w.store.heartbeats(&[Sample::bare(id.clone())], at(20)).await.unwrap();
+        // It was read before anything had been heard, and between two heartbeats.
+        assert!(end(None, 21).await.unwrap_err().is_conflict());
+        w.store.heartbeats(&[Sample::bare(id.clone())], at(40)).await.unwrap();
+        assert!(end(Some(20), 41).await.unwrap_err().is_conflict());
+        assert_eq!(w.row(&id).await.desired, Desired::Running);
+        assert!(w.told().await.is_empty());
+        assert_eq!(end(Some(40), 300).await.unwrap(), DesireOutcome::Set);
+        assert_eq!(w.row(&id).await.desired, Desired::Terminated);
+
+        let mute = w.running(2).await;
+        let told = about(EventType::StopRequested, &mute);
+        let why = TerminationReason::Silent;
+        let ended = w.store.desire_end_of_silent(&w.fence, &mute, None, "reconciler", why, 10, at(9), told);
+        assert_eq!(ended.await.unwrap(), DesireOutcome::Set);
+        let told = about(EventType::StopRequested, &mute);
+        let replaced = stale();
+        let late = w.store.desire_end_of_silent(&replaced, &mute, None, "reconciler", why, 10, at(9), told);
+        assert!(matches!(late.await, Err(StoreError::Fenced { .. })));
     }
 }
 

@@ -354,10 +354,16 @@ impl Reconciler {
                     .container(id)
                     .task(rows.get(id).and_then(|r| r.task_id.as_deref()))
                     .details(json!({ "by": "reconciler", "reason": reason, "grace_seconds": grace_seconds }));
-                store
-                    .desire_termination(Some(fence), id, "reconciler", *reason, *grace_seconds, now, event)
-                    .await
-                    .map(drop)
+                let (by, grace) = ("reconciler", *grace_seconds);
+                let wanted = match reason {
+                    // It may have been heard while the provider kept us waiting.
+                    TerminationReason::Stale | TerminationReason::Silent => {
+                        let heard = rows.get(id).and_then(|r| r.last_heartbeat_at);
+                        store.desire_end_of_silent(fence, id, heard, by, *reason, grace, now, event).await
+                    }
+                    _ => store.desire_termination(Some(fence), id, by, *reason, grace, now, event).await,
+                };
+                wanted.map(drop)
             }
             Action::Create { id, attempt } => match rows.get(id) {
                 Some(row) => self.create(row, *attempt, seen).await,

@@ -8,7 +8,7 @@ use parhelia_core::state::{ContainerState, TerminationReason};
 
 use super::{changed, first_text, text_of};
 use crate::error::Result;
-use crate::script::{Script, params};
+use crate::script::{Script, Value, params};
 use crate::types::{DesireOutcome, Fence};
 use crate::{Store, sql};
 
@@ -27,11 +27,43 @@ impl Store {
         now: Timestamp,
         event: NewEvent,
     ) -> Result<DesireOutcome> {
-        let now = text_of(now);
-        let mut script = match fence {
+        let script = match fence {
             Some(fence) => Script::fenced("desire_termination", fence),
             None => Script::new("desire_termination"),
         };
+        self.desire(script, id, by, reason, grace_seconds, now, event).await
+    }
+
+    /// The same for a silence: `Conflict` when it was heard since `heard`, which is what the one who decided knew.
+    #[allow(clippy::too_many_arguments, reason = "one wish, whole")]
+    pub async fn desire_end_of_silent(
+        &self,
+        fence: &Fence,
+        id: &ContainerId,
+        heard: Option<Timestamp>,
+        by: &str,
+        reason: TerminationReason,
+        grace_seconds: i64,
+        now: Timestamp,
+        event: NewEvent,
+    ) -> Result<DesireOutcome> {
+        let mut script = Script::fenced("desire_end_of_silent", fence);
+        script.one(&sql::STILL_SILENT, vec![id.into(), heard.map_or(Value::Word(""), Value::from)]);
+        self.desire(script, id, by, reason, grace_seconds, now, event).await
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one wish, whole")]
+    async fn desire(
+        &self,
+        mut script: Script,
+        id: &ContainerId,
+        by: &str,
+        reason: TerminationReason,
+        grace_seconds: i64,
+        now: Timestamp,
+        event: NewEvent,
+    ) -> Result<DesireOutcome> {
+        let now = text_of(now);
         let before = script.step(&sql::WANT, params![id]);
         let set = script.step(&sql::DESIRE_TERMINATION, params![id, &now, by, reason, grace_seconds]);
         script.event_if(set, event, &now);
