@@ -126,11 +126,12 @@ impl Ledger {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The sessions that were written since this was last asked.
+    /// Whether a pass was asked for since this was last asked.
     pub(crate) fn take_woken(&self) -> bool {
         self.woken.swap(false, Ordering::Relaxed)
     }
 
+    /// The sessions that were written since this was last asked.
     pub(crate) fn take_touched(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.sessions().touched)
     }
