@@ -14,6 +14,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer, SdkTracerProvider};
 use parhelia_core::config::{Config, LogFormat, Otlp};
 use tokio::runtime::Handle;
+use tracing::Dispatch;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -43,7 +44,7 @@ impl Drop for Telemetry {
 
 /// The log of a command that is a client: quiet, unless `-v` or PARHELIA_LOG say otherwise.
 pub(crate) fn of_client(verbose: u8) -> Telemetry {
-    start(log(verbose, ["warn", "info", "debug", "trace"], LogFormat::Text), None);
+    listener(log(verbose, ["warn", "info", "debug", "trace"], LogFormat::Text), None).init();
     Telemetry::default()
 }
 
@@ -55,22 +56,19 @@ pub(crate) fn of_server(verbose: u8, config: &Config, runtime: &Handle) -> Resul
         Some(endpoint) => Some(provider(endpoint, &config.otlp, runtime)?),
         None => None,
     };
-    start(layer, provider.as_ref().map(|provider| provider.tracer("parhelia")));
+    listener(layer, provider.as_ref().map(|provider| provider.tracer("parhelia"))).init();
     Ok(Telemetry(provider))
 }
 
 type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-fn start(log: BoxedLayer, tracer: Option<SdkTracer>) {
-    let spans = tracer.map(|tracer| {
-        let ours = filter_fn(|meta| meta.is_span() && meta.target() == parhelia_core::TRACES);
-        tracing_opentelemetry::layer()
-            .with_tracer(tracer)
-            .with_location(false)
-            .with_threads(false)
-            .with_filter(ours)
-    });
-    tracing_subscriber::registry().with(log).with(spans).init();
+fn listener(log: BoxedLayer, tracer: Option<SdkTracer>) -> Dispatch {
+    let registry = tracing_subscriber::registry().with(log);
+    // Not `with(None)`: a layer that is none wants everything, so every span of every request would be made.
+    let Some(tracer) = tracer else { return registry.into() };
+    let ours = filter_fn(|meta| meta.is_span() && meta.target() == parhelia_core::TRACES);
+    let spans = tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false);
+    registry.with(spans.with_filter(ours)).into()
 }
 
 /// `levels` by how often `-v` was given.
@@ -169,6 +167,22 @@ impl HttpClient for Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_collector_no_span_is_made_and_the_log_goes_on() {
+        let levels = ["info"; 4];
+        let listener = listener(log(0, levels, LogFormat::Text), None);
+        tracing::dispatcher::with_default(&listener, || {
+            assert!(tracing::info_span!(target: parhelia_core::TRACES, "http").is_disabled());
+            assert!(tracing::enabled!(target: "parhelia_server", tracing::Level::INFO));
+        });
+        let provider = SdkTracerProvider::builder().build();
+        let tracer = provider.tracer("parhelia");
+        let listener = super::listener(log(0, levels, LogFormat::Text), Some(tracer));
+        tracing::dispatcher::with_default(&listener, || {
+            assert!(!tracing::info_span!(target: parhelia_core::TRACES, "http").is_disabled());
+        });
+    }
 
     #[test]
     fn headers_are_lines_and_a_mistake_shows_nothing_of_them() {

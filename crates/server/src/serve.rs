@@ -6,7 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parhelia_core::api::ServerInfo;
@@ -230,14 +230,14 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         let log = MonitorLog::new(&home.path, &options.config.monitor_log);
         loops.spawn(log.run(store.clone(), before, stopping.clone()));
     }
-    let app = App {
+    let app = App::from(http::Shared {
         service: service.clone(),
         hub,
         metrics: context.metrics.clone(),
-        info: Arc::new(info),
+        info,
         stop: Arc::new(Notify::new()),
-        document: Arc::default(),
-    };
+        document: OnceLock::new(),
+    });
     let ring = app.stop.clone();
     let mut listeners = vec![Listener::Socket(socket)];
     listeners.extend(tcp.map(|tcp| Listener::Tcp(tcp, tls)));

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -17,7 +17,7 @@ use parhelia_fuzz::{Verdict, fuzz};
 use parhelia_providers::SystemClock;
 use parhelia_providers::fake::{FakeProvider, World};
 use parhelia_server::entropy::SystemEntropy;
-use parhelia_server::http::{App, Door, Gate, router};
+use parhelia_server::http::{App, Door, Gate, Shared, router};
 use parhelia_server::loops::driver;
 use parhelia_server::loops::health::Observer;
 use parhelia_server::relay::Hub;
@@ -76,14 +76,14 @@ impl House {
                 on_demand: false,
                 providers: vec!["fake".into()],
             };
-            let app = App {
+            let app = App::from(Shared {
                 service,
                 hub,
                 metrics,
-                info: Arc::new(info),
+                info,
                 stop: Arc::new(Notify::new()),
-                document: Arc::default(),
-            };
+                document: OnceLock::new(),
+            });
             let door = router(app, Gate::new("nobody's", 0), 1 << 20);
             let body = r#"{"provider": "fake", "command": ["sleep", "60"], "labels": {"team": "core"}, "task_id": "t"}"#;
             let answer = door.clone().oneshot(post("/api/v1/containers", body.as_bytes())).await.unwrap();

@@ -14,6 +14,7 @@ use parhelia_store::Store;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 
+use super::server::{cpu_seconds, proc_name};
 use super::store::{intent, moment, sample};
 use super::{Ground, Row, median, stopwatch};
 
@@ -36,24 +37,38 @@ pub(super) async fn measure(ground: &Ground) -> Result<Vec<Row>, String> {
     let mut server = super::server::Child::start(&home, &["--listen", "127.0.0.1:0"]).await?;
     let (address, token) = server.tcp().await?;
 
-    let (_parser, parser_address) = Parser::start().await?;
+    let (parser, parser_address) = Parser::start().await?;
 
     let mut rows = vec![];
     for clients in [MANY, FEW] {
         let (mut parsed, mut durable, mut synced) = (vec![], vec![], vec![]);
+        let (mut parsing, mut serving, mut writing) = (vec![], vec![], vec![]);
         for _ in 0..ground.rounds {
-            parsed.push(load(&parser_address, &token, ground, clients, 1).await?);
-            let before = server.written_bytes();
+            // The load goes on for about one span.
+            let requests = |rate: f64| (rate * ground.span.as_secs_f64()).max(1.0);
+            let micros = |before: f64, after: f64, rate: f64| (after - before) * 1e6 / requests(rate);
+            let before = parser.cpu_seconds();
+            let rate = load(&parser_address, &token, ground, clients, 1).await?;
+            parsing.push(micros(before, parser.cpu_seconds(), rate));
+            parsed.push(rate);
+            let (bytes, cpu, writer) =
+                (server.written_bytes(), server.cpu_seconds(), server.writer_cpu_seconds());
             let rate = load(&address, &token, ground, clients, 1).await?;
-            // The load went on for about one span.
-            let each = (server.written_bytes() - before) / (rate * ground.span.as_secs_f64()).max(1.0);
+            serving.push(micros(cpu, server.cpu_seconds(), rate));
+            writing.push(micros(writer, server.writer_cpu_seconds(), rate));
+            let each = (server.written_bytes() - bytes) / requests(rate);
             durable.push(rate);
             synced.push((each, disk_alone(&ground.dir, ground, clients, each).map_err(|e| e.to_string())?));
         }
         let each = median(synced.iter().map(|(each, _)| *each).collect());
         let disk = median(synced.iter().map(|(_, rate)| *rate).collect());
-        let reason =
-            format!("the disk alone, {each:.0} bytes each and {clients} to a sync, allows {disk:.0} /s");
+        let reason = format!(
+            "the disk alone, {each:.0} bytes each and {clients} to a sync, allows {disk:.0} /s; of the processors \
+             each takes {:.0} µs in the server, {:.0} of them for writing, and {:.0} µs where it is only parsed",
+            median(serving),
+            median(writing),
+            median(parsing)
+        );
         let name = format!("heartbeats over HTTP, one per request, {clients} clients");
         let limit = (median(parsed), "a handler that only parses");
         rows.push(match clients {
@@ -87,7 +102,7 @@ fn disk_alone(dir: &Path, ground: &Ground, clients: u64, each: f64) -> std::io::
 /// The limit: a server process like ours, on the same runtime, whose handler only parses the same JSON.
 struct Parser {
     /// Ended with this.
-    _process: tokio::process::Child,
+    process: tokio::process::Child,
 }
 
 impl Parser {
@@ -98,7 +113,11 @@ impl Parser {
         let output = process.stdout.take().ok_or("the handler that only parses has no output")?;
         let line = BufReader::new(output).lines().next_line().await.map_err(|e| e.to_string())?;
         let address = line.ok_or("the handler that only parses did not start")?;
-        Ok((Self { _process: process }, address))
+        Ok((Self { process }, address))
+    }
+
+    fn cpu_seconds(&self) -> f64 {
+        cpu_seconds(Path::new("/proc").join(proc_name(&self.process)))
     }
 }
 

@@ -129,10 +129,8 @@ impl Child {
         Ok((info.listen.ok_or("no TCP address")?, token.trim().to_owned()))
     }
 
-    /// Its directory under `/proc`. The process is our own child and alive: nothing is stored or compared.
-    #[allow(clippy::disallowed_methods, reason = "a live child of ours, named to the kernel only")]
     pub(super) fn proc_name(&self) -> String {
-        self.process.id().map_or_else(|| "self".to_owned(), |n| n.to_string())
+        proc_name(&self.process)
     }
 
     /// What it has caused to be written to disks.
@@ -142,14 +140,33 @@ impl Child {
         bytes.unwrap_or(0.0)
     }
 
-    fn cpu_seconds(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.proc_name())).unwrap_or_default();
-        // utime and stime are the 12th and 13th fields behind the parenthesised name, in ticks.
-        let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        let ticks: f64 =
-            behind.split_whitespace().skip(11).take(2).filter_map(|f| f.parse::<f64>().ok()).sum();
-        ticks / rustix::param::clock_ticks_per_second() as f64
+    pub(super) fn cpu_seconds(&self) -> f64 {
+        cpu_seconds(Path::new("/proc").join(self.proc_name()))
     }
+
+    /// Of these, what the one thread took that writes to the database.
+    pub(super) fn writer_cpu_seconds(&self) -> f64 {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.proc_name())).into_iter().flatten();
+        let writes = |thread: &PathBuf| {
+            std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.trim() == "store-writer")
+        };
+        threads.filter_map(|thread| Some(thread.ok()?.path())).filter(writes).map(cpu_seconds).sum()
+    }
+}
+
+/// Its directory under `/proc`. The process is our own child and alive: nothing is stored or compared.
+#[allow(clippy::disallowed_methods, reason = "a live child of ours, named to the kernel only")]
+pub(super) fn proc_name(process: &tokio::process::Child) -> String {
+    process.id().map_or_else(|| "self".to_owned(), |n| n.to_string())
+}
+
+/// What the process, or thread, of this directory of `/proc` has taken of the processors.
+pub(super) fn cpu_seconds(of: PathBuf) -> f64 {
+    let stat = std::fs::read_to_string(of.join("stat")).unwrap_or_default();
+    // utime and stime are the 12th and 13th fields behind the parenthesised name, in ticks.
+    let behind = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let ticks: f64 = behind.split_whitespace().skip(11).take(2).filter_map(|f| f.parse::<f64>().ok()).sum();
+    ticks / rustix::param::clock_ticks_per_second() as f64
 }
 
 /// A figure of `/proc/{name}/status`, in MB.

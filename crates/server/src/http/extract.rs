@@ -27,8 +27,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Fault;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
-        let kind = request.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
-        let is_json = kind.to_ascii_lowercase().contains("json");
+        let kind = request.headers().get(CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
+        let is_json = kind.windows(4).any(|part| part.eq_ignore_ascii_case(b"json"));
         let bytes = whole_body(request).await?;
         if bytes.is_empty() {
             let empty = serde_json::from_slice(b"{}");
@@ -81,17 +81,17 @@ pub(super) async fn whole_body(request: Request) -> Result<Bytes, Fault> {
 
 async fn arriving(request: Request, most: usize) -> Result<Bytes, Fault> {
     let mut parts = request.into_body().into_data_stream();
-    let (mut body, mut seen) = (BytesMut::new(), 0usize);
+    let (mut body, mut seen) = (Arrived::Whole(Bytes::new()), 0usize);
     while let Some(part) = parts.next().await {
         let broken = |_| Fault::bad_request("the body did not arrive whole", "repeat the request");
         let part = part.map_err(broken)?;
         seen = seen.saturating_add(part.len());
         if seen <= most {
-            body.extend_from_slice(&part);
+            body = body.and(part);
         } else if seen > MOST_DRAINED {
             break;
         } else {
-            body = BytesMut::new();
+            body = Arrived::Whole(Bytes::new());
         }
     }
     if seen > most {
@@ -99,7 +99,28 @@ async fn arriving(request: Request, most: usize) -> Result<Bytes, Fault> {
             "the body is larger than the {most} bytes that this server takes"
         )));
     }
-    Ok(body.freeze())
+    Ok(match body {
+        Arrived::Whole(bytes) => bytes,
+        Arrived::Gathered(bytes) => bytes.freeze(),
+    })
+}
+
+/// Most bodies come in one piece, which need not be copied.
+enum Arrived {
+    Whole(Bytes),
+    Gathered(BytesMut),
+}
+
+impl Arrived {
+    fn and(self, part: Bytes) -> Self {
+        let mut so_far = match self {
+            Arrived::Whole(bytes) if bytes.is_empty() => return Arrived::Whole(part),
+            Arrived::Whole(bytes) => BytesMut::from(bytes),
+            Arrived::Gathered(bytes) => bytes,
+        };
+        so_far.extend_from_slice(&part);
+        Arrived::Gathered(so_far)
+    }
 }
 
 /// JSON into what is wanted, or which field of it does not fit.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use futures::future::{AbortHandle, Abortable};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -16,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
@@ -35,12 +36,12 @@ pub struct Limits {
 }
 
 /// Ends the connection of a request, whatever its client does: for answers that have no end of their own.
-#[derive(Debug, Clone, Default)]
-pub(super) struct HangUp(Arc<Notify>);
+#[derive(Debug, Clone)]
+pub(super) struct HangUp(AbortHandle);
 
 impl HangUp {
     pub(super) fn now(&self) {
-        self.0.notify_one();
+        self.0.abort();
     }
 }
 
@@ -120,8 +121,8 @@ async fn converse<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let hang_up = HangUp::default();
-    let hung_up = hang_up.0.clone();
+    let (abort, hung_up) = AbortHandle::new_pair();
+    let hang_up = HangUp(abort);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(door.clone());
@@ -134,13 +135,9 @@ async fn converse<S>(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(patience);
     let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), service);
-    tokio::select! {
-        ended = watcher.watch(connection) => {
-            if let Err(e) = ended {
-                debug!(error = %e, "a connection ended early");
-            }
-        }
-        () = hung_up.notified() => {}
+    // Asked at every step of every request, so it should be no more than a look at a flag.
+    if let Ok(Err(e)) = Abortable::new(watcher.watch(connection), hung_up).await {
+        debug!(error = %e, "a connection ended early");
     }
 }
 

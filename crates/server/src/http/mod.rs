@@ -35,24 +35,41 @@ use crate::metrics::{Metrics, RouteMeter};
 use crate::relay::Hub;
 use crate::service::Service;
 
-/// What every handler sees.
+/// What every handler sees. Each request takes a handle to it, which is one count and not one for each part.
 #[derive(Debug, Clone)]
-pub struct App {
+pub struct App(Arc<Shared>);
+
+#[derive(Debug)]
+pub struct Shared {
     pub service: Arc<Service>,
     pub hub: Arc<Hub>,
     pub metrics: Arc<Metrics>,
-    pub info: Arc<ServerInfo>,
+    pub info: ServerInfo,
     /// Rung by `POST /server/shutdown`.
     pub stop: Arc<Notify>,
     /// The OpenAPI document; `router` fills it in.
-    pub document: Arc<OnceLock<Bytes>>,
+    pub document: OnceLock<Bytes>,
+}
+
+impl std::ops::Deref for App {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl From<Shared> for App {
+    fn from(shared: Shared) -> Self {
+        Self(Arc::new(shared))
+    }
 }
 
 impl App {
     /// What this server is at this moment.
     pub(crate) fn server_info(&self) -> ServerInfo {
         let epoch = self.service.epoch();
-        ServerInfo { leads: epoch.is_some(), epoch: epoch.unwrap_or(0), ..self.info.as_ref().clone() }
+        ServerInfo { leads: epoch.is_some(), epoch: epoch.unwrap_or(0), ..self.info.clone() }
     }
 }
 
