@@ -120,6 +120,9 @@ fn what_is_not_there_is_said_to_be_not_there() {
         refused(&home, "POST", &format!("{path}/stop"), "", 404, &[]);
         refused(&home, "POST", &format!("{path}/terminate"), "", 404, &[]);
     }
+    for about in ["containers/%ff", "sessions/%c3%28/tree", "jobs/%ff", "why/%ff"] {
+        refused(&home, "GET", &format!("/api/v1/{about}"), "", 400, &["UTF-8"]);
+    }
     refused(&home, "GET", "/api/v1/containers/../server", "", 404, &["/api/v1"]);
     refused(&home, "GET", "/../../etc/passwd", "", 404, &["/api/v1"]);
     refused(&home, "GET", "/api/v2/containers", "", 404, &["/api/v1"]);

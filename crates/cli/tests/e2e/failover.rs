@@ -47,7 +47,7 @@ fn freeze(team: &Team, server: &mut Server) {
             stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
         })
     };
-    World::change_file(team.world.path(), |_| {
+    World::change_file(&team.world(), |_| {
         signal(server, Signal::STOP);
         eventually("every thread stands", || stands().then_some(()));
     })
@@ -111,7 +111,7 @@ fn a_leader_killed_frozen_and_woken_again_and_again_never_writes_beside_its_succ
         "{killed} killed, {frozen} frozen and woken; {led} events in the leaders' epochs; {} asked",
         asked.len()
     );
-    let starts = World::change_file(team.world.path(), |world| world.starts.clone()).unwrap();
+    let starts = World::change_file(&team.world(), |world| world.starts.clone()).unwrap();
     assert!(starts.values().all(|times| *times == 1), "{starts:?}");
     assert!(asked.iter().all(|id| homes[0].seen(id)["state"] == "terminated" || starts.contains_key(id)));
 }

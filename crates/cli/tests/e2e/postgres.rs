@@ -5,7 +5,7 @@
 #[allow(dead_code, unreachable_pub, reason = "the store's tests use the rest")]
 pub(crate) mod server;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use parhelia_providers::fake::World;
 use rustix::process::Signal;
@@ -17,16 +17,21 @@ use crate::harness::{Home, Reply, Server, eventually, text};
 pub(crate) struct Team {
     pub(crate) postgres: server::Server,
     pub(crate) url: String,
-    pub(crate) world: tempfile::NamedTempFile,
+    /// Of the world, and of the lock beside it.
+    dir: tempfile::TempDir,
 }
 
 impl Team {
     pub(crate) fn new() -> Self {
         let postgres = server::Server::start();
         let url = postgres.database();
-        let world = tempfile::NamedTempFile::new().unwrap();
-        World::default().write(world.path()).unwrap();
-        Self { postgres, url, world }
+        let team = Self { postgres, url, dir: tempfile::tempdir().unwrap() };
+        World::default().write(&team.world()).unwrap();
+        team
+    }
+
+    pub(crate) fn world(&self) -> PathBuf {
+        self.dir.path().join("world.json")
     }
 
     /// A home of this team. Its lease is short: a test waits for it whenever a leader freezes.
@@ -38,7 +43,7 @@ impl Team {
         format!(
             "fake_world = '{}'\n[server]\ndatabase_url = '{}'\nleader_lease_seconds = 2\n\
              [reconciler]\npoll_interval_seconds = 1\n",
-            self.world.path().display(),
+            self.world().display(),
             self.url
         )
     }

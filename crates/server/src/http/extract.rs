@@ -148,6 +148,21 @@ pub(super) fn misfit<E: std::error::Error>(what: &str, error: &serde_path_to_err
     Fault::unprocessable(detail, "correct that field and send it again")
 }
 
+/// What the path names.
+#[derive(Debug)]
+pub(super) struct Path<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+        match axum::extract::Path::<T>::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(value)) => Ok(Path(value)),
+            Err(e) => Err(Fault::bad_request(e.body_text(), "write names in UTF-8, percent-encoded")),
+        }
+    }
+}
+
 /// A query string.
 #[derive(Debug)]
 pub(super) struct Ask<T>(pub(super) T);

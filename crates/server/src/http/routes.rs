@@ -163,6 +163,9 @@ fn describe(operation: &mut Operation, path: &str, access: Access) {
             ("422", "A value that does not fit; the detail names it"),
         ]);
     }
+    if path.contains('{') {
+        errors.push(("400", "The path cannot be read"));
+    }
     for (status, meaning) in errors {
         let known = &mut operation.responses.responses;
         known.entry(status.to_owned()).or_insert_with(|| RefOr::T(problem(meaning)));

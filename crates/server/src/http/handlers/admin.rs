@@ -1,6 +1,6 @@
 //! What those who look after the jobs and the starts ask. Under `/api/admin`, in camel case, for admins alone.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use parhelia_core::job::admin::{
@@ -9,7 +9,7 @@ use parhelia_core::job::admin::{
 };
 use parhelia_core::job::api::{JobView, ResumeRequest};
 
-use super::{Answer, App, Body, Fault, Who};
+use super::{Answer, App, Body, Fault, Path, Who};
 
 /// What the last start of this server found of each job, how far it is, and how every job is.
 #[utoipa::path(get, path = "/api/admin/recovery/jobs/status", tag = "admin", responses((status = 200, body = RecoveryStatus)))]

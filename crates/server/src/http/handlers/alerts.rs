@@ -1,10 +1,10 @@
 //! Alerts: listed, and tried out.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use parhelia_core::alert::{AlertList, AlertTest};
 
-use super::{Answer, App, Who};
+use super::{Answer, App, Path, Who};
 
 /// The configured alerts and what became of their deliveries. Never a secret.
 #[utoipa::path(get, path = "/api/v1/alerts", tag = "alerts", responses((status = 200, body = AlertList)))]

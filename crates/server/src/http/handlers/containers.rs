@@ -1,6 +1,6 @@
 //! Containers: run, look, read, stop.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use axum::{Extension, Json};
@@ -11,7 +11,7 @@ use parhelia_core::api::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, App, Ask, Body, Fault, Who, moment, repeated, wait, words};
+use super::{Answer, App, Ask, Body, Fault, Path, Who, moment, repeated, wait, words};
 use crate::service::ListQuery;
 
 #[derive(Debug, Deserialize, IntoParams)]

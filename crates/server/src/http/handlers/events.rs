@@ -1,12 +1,12 @@
 //! The history.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use parhelia_core::api::{EventList, Problem};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, App, Ask, Fault, moment, wait, words};
+use super::{Answer, App, Ask, Fault, Path, moment, wait, words};
 use crate::service::{EventQuery, Service};
 
 #[derive(Debug, Deserialize, IntoParams)]

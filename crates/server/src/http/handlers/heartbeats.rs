@@ -1,13 +1,13 @@
 //! Heartbeats: in, and their history.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use parhelia_core::api::{HeartbeatBatch, HeartbeatHistory, HeartbeatReceipt};
 use parhelia_core::heartbeat::Sample;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, App, Ask, Body, Fault, Who, misfit, moment};
+use super::{Answer, App, Ask, Body, Fault, Path, Who, misfit, moment};
 
 /// A batch of heartbeats; everything that is not in `rejected` is on disk.
 #[utoipa::path(

@@ -1,10 +1,10 @@
 //! Other control planes whose sandboxes are seen here.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use parhelia_core::api::{AdoptReport, InstanceList};
 
-use super::{Answer, App, Who};
+use super::{Answer, App, Path, Who};
 
 /// The instances that are known, with what of theirs is alive and what it costs.
 #[utoipa::path(get, path = "/api/v1/instances", tag = "instances", responses((status = 200, body = InstanceList)))]

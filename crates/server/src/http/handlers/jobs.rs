@@ -1,6 +1,6 @@
 //! Jobs: run one, look at them, end one, go on with one.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use parhelia_core::api::StopRequest;
@@ -10,7 +10,7 @@ use parhelia_core::job::api::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, App, Ask, Body, Fault, Who, words};
+use super::{Answer, App, Ask, Body, Fault, Path, Who, words};
 use crate::service::JobQuery;
 
 #[derive(Debug, Deserialize, IntoParams)]

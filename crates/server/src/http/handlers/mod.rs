@@ -22,7 +22,7 @@ pub(super) mod workers;
 use axum::{Extension, Json};
 
 use super::auth::Shown;
-use super::extract::{Ask, Body, misfit, moment, repeated, wait, whole_body, words};
+use super::extract::{Ask, Body, Path, misfit, moment, repeated, wait, whole_body, words};
 use super::listen::HangUp;
 use super::{App, Fault};
 use crate::service::Caller;

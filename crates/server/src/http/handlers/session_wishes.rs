@@ -1,6 +1,6 @@
 //! What people want of sessions: begin one, end one, go on with one.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use parhelia_core::session::Session;
@@ -8,7 +8,7 @@ use parhelia_core::session::api::{
     CancelSession, CleanupSessions, CleanupSessionsReport, ResumeSession, StartSession,
 };
 
-use super::{Answer, App, Body, Fault, Who};
+use super::{Answer, App, Body, Fault, Path, Who};
 
 /// Runs a cascade as a session. It is recorded; its server makes it real.
 #[utoipa::path(

@@ -1,7 +1,7 @@
 //! Sessions: look at them, and say what is wanted of them.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use parhelia_core::api::Problem;
 use parhelia_core::session::TaskStatus;
 use parhelia_core::session::api::{
@@ -10,7 +10,7 @@ use parhelia_core::session::api::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, App, Ask, words};
+use super::{Answer, App, Ask, Path, words};
 use crate::service::{SessionQuery, TaskQuery};
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -1,13 +1,13 @@
 //! Tokens: made, listed, revoked.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use parhelia_core::access::{NewToken, Token, TokenList, TokenRequest};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Answer, App, Ask, Body, Fault, Who};
+use super::{Answer, App, Ask, Body, Fault, Path, Who};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]

@@ -1,10 +1,10 @@
 //! Why something is as it is.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use parhelia_core::api::Why;
 
-use super::{Answer, App};
+use super::{Answer, App, Path};
 
 /// Why something is as it is: state, evidence, what it waits for, and who can change that. Asks its provider now.
 #[utoipa::path(

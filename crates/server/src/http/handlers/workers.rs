@@ -1,12 +1,12 @@
 //! What workers of sessions ask.
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use parhelia_core::session::TaskRow;
 use parhelia_core::session::api::{ClaimTask, Claimed, TaskResult};
 
 use super::sessions::number;
-use super::{Answer, App, Body, Who};
+use super::{Answer, App, Body, Path, Who};
 
 /// A worker asks for the next task of its session.
 #[utoipa::path(
