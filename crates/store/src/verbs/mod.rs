@@ -15,6 +15,7 @@ mod providers;
 mod reads;
 mod retention;
 mod session_reads;
+mod session_script;
 mod session_workers;
 mod sessions;
 mod stops;

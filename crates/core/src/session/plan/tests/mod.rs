@@ -1,0 +1,3 @@
+mod tasks;
+mod waits;
+mod world;
