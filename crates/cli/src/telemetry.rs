@@ -83,6 +83,10 @@ fn log(verbose: u8, levels: [&str; 4], format: LogFormat) -> BoxedLayer {
         )
     };
     let filter = EnvFilter::try_from_env("PARHELIA_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    lines(filter, format)
+}
+
+fn lines(filter: EnvFilter, format: LogFormat) -> BoxedLayer {
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match format {
         LogFormat::Text => {
@@ -170,15 +174,15 @@ mod tests {
 
     #[test]
     fn without_a_collector_no_span_is_made_and_the_log_goes_on() {
-        let levels = ["info"; 4];
-        let listener = listener(log(0, levels, LogFormat::Text), None);
+        let log = || lines(EnvFilter::new("warn,parhelia_server=info"), LogFormat::Text);
+        let listener = listener(log(), None);
         tracing::dispatcher::with_default(&listener, || {
             assert!(tracing::info_span!(target: parhelia_core::TRACES, "http").is_disabled());
             assert!(tracing::enabled!(target: "parhelia_server", tracing::Level::INFO));
         });
         let provider = SdkTracerProvider::builder().build();
         let tracer = provider.tracer("parhelia");
-        let listener = super::listener(log(0, levels, LogFormat::Text), Some(tracer));
+        let listener = super::listener(log(), Some(tracer));
         tracing::dispatcher::with_default(&listener, || {
             assert!(!tracing::info_span!(target: parhelia_core::TRACES, "http").is_disabled());
         });

@@ -64,7 +64,7 @@ pub(super) async fn measure(ground: &Ground) -> Result<Vec<Row>, String> {
         let disk = median(synced.iter().map(|(_, rate)| *rate).collect());
         let reason = format!(
             "the disk alone, {each:.0} bytes each and {clients} to a sync, allows {disk:.0} /s; of the processors \
-             each takes {:.0} µs in the server, {:.0} of them for writing, and {:.0} µs where it is only parsed",
+             each takes {:.0} µs in the server, {:.0} of them in the thread that writes, and {:.0} µs where it is only parsed",
             median(serving),
             median(writing),
             median(parsing)

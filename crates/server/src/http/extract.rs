@@ -158,6 +158,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
         match axum::extract::Path::<T>::from_request_parts(parts, state).await {
             Ok(axum::extract::Path(value)) => Ok(Path(value)),
+            Err(e) if e.status().is_server_error() => Err(Fault::internal(e.body_text())),
             Err(e) => Err(Fault::bad_request(e.body_text(), "write names in UTF-8, percent-encoded")),
         }
     }

@@ -135,7 +135,7 @@ async fn converse<S>(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(patience);
     let connection = http.serve_connection(TokioIo::new(Box::pin(stream)), service);
-    // Asked at every step of every request, so it should be no more than a look at a flag.
+    // Asked at every step of every request, so it must cost next to nothing.
     if let Ok(Err(e)) = Abortable::new(watcher.watch(connection), hung_up).await {
         debug!(error = %e, "a connection ended early");
     }

@@ -144,6 +144,7 @@ fn describe(operation: &mut Operation, path: &str, access: Access) {
     }
     if path.contains('{') {
         errors.extend([
+            ("400", "A path that is not UTF-8, or a body that is not JSON"),
             ("404", "There is no such thing"),
             ("409", "The id is not unique, or it was changed by somebody else"),
         ]);
@@ -154,7 +155,7 @@ fn describe(operation: &mut Operation, path: &str, access: Access) {
             body.required = Some(utoipa::openapi::Required::False);
         }
         errors.extend([
-            ("400", "Not JSON"),
+            ("400", "A body that is not JSON"),
             ("404", "It names something that does not exist"),
             ("408", "The body took too long to arrive"),
             ("409", "It was changed by somebody else at the same moment"),
@@ -162,9 +163,6 @@ fn describe(operation: &mut Operation, path: &str, access: Access) {
             ("415", "The content type is not JSON"),
             ("422", "A value that does not fit; the detail names it"),
         ]);
-    }
-    if path.contains('{') {
-        errors.push(("400", "The path cannot be read"));
     }
     for (status, meaning) in errors {
         let known = &mut operation.responses.responses;

@@ -26,9 +26,10 @@ const QUEUE: usize = 1024;
 /// Scripts that share one commit, at most: bounds how long the first of them waits.
 const GROUP: usize = 512;
 
-/// How often the writer looks for one more who wants to share a commit before it goes on without, and how long it pauses
-/// in between: some ten microseconds in all, where a commit takes hundreds.
+/// How often the writer looks for the next who wants to share a commit before it goes on without, how often for all of
+/// them, and how long it pauses in between (about a microsecond): a commit takes hundreds.
 const LOOKS: usize = 16;
+const MOST_LOOKS: usize = 256;
 const PAUSES: usize = 32;
 
 /// The script goes back with its result, so that its caller frees it and not the writer.
@@ -176,9 +177,9 @@ impl<'c> Group<'c> {
         let mut scripts = Vec::with_capacity(GROUP);
         let mut replies = Vec::with_capacity(GROUP);
         let mut closing = Vec::new();
-        let mut answered = 0;
+        // With one processor nobody could come while it is waited for them.
+        let company = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
         while queue.blocking_recv_many(&mut jobs, GROUP) > 0 {
-            gather(queue, &mut jobs, answered);
             for job in jobs.drain(..) {
                 match job {
                     Job::Write(script, reply) => {
@@ -195,10 +196,13 @@ impl<'c> Group<'c> {
                 continue;
             }
             let results = self.commit_all(&scripts);
-            answered = scripts.len();
+            let answered = scripts.len();
             for ((reply, script), result) in replies.drain(..).zip(scripts.drain(..)).zip(results) {
                 // A caller that no longer waits has its write all the same.
                 let _ = reply.send((result, script));
+            }
+            if company {
+                gather(queue, answered);
             }
         }
         closing
@@ -321,24 +325,23 @@ impl<'c> Group<'c> {
     }
 }
 
-/// Whoever was answered a moment ago may be about to write again, and a commit costs the same for one and for all: as
-/// long as they come one upon the other, they are waited for. Who writes alone waits for nobody.
-fn gather(queue: &mut mpsc::Receiver<Job>, jobs: &mut Vec<Job>, answered: usize) {
-    let back_again = if answered > 1 { answered } else { 0 };
-    let everybody = (jobs.len() + back_again).min(GROUP);
-    let mut idle = 0;
-    while jobs.len() < everybody && idle < LOOKS {
-        match queue.try_recv() {
-            Ok(job) => {
-                jobs.push(job);
-                idle = 0;
-            }
-            Err(mpsc::error::TryRecvError::Empty) => {
-                idle += 1;
-                (0..PAUSES).for_each(|_| std::hint::spin_loop());
-            }
-            Err(mpsc::error::TryRecvError::Disconnected) => return,
+/// Whoever has just been answered may be about to write again, and a commit costs the same for one and for all: as long
+/// as they come one upon the other, they are waited for, with nothing in hand. Who writes alone is not.
+fn gather(queue: &mpsc::Receiver<Job>, answered: usize) {
+    if answered < 2 {
+        return;
+    }
+    let mut waiting = queue.len();
+    let everybody = (waiting + answered).min(GROUP);
+    let mut looks = 0;
+    for _ in 0..MOST_LOOKS {
+        if waiting >= everybody || looks == LOOKS {
+            return;
         }
+        (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        let now = queue.len();
+        looks = if now > waiting { 0 } else { looks + 1 };
+        waiting = now;
     }
 }
 
