@@ -131,12 +131,12 @@ impl Sim {
             Progress::Done(Ok(_)) if resumed => {}
             Progress::Done(Ok(_)) => return Err("a pass of a replaced server was not refused".to_owned()),
             Progress::Done(Err(StoreError::Fenced { .. })) | Progress::OutOfBreath => {}
-            Progress::Done(Err(e)) => self.store_failed(&e)?,
+            Progress::Done(Err(e)) => self.was_made_to_fail(&e)?,
         }
         self.sessions_too_late(&mut server)?;
         match server.health_pass().go_on(u64::MAX) {
             Progress::Done(Err(StoreError::Fenced { .. })) => Ok(()),
-            Progress::Done(Err(e)) => self.store_failed(&e),
+            Progress::Done(Err(e)) => self.was_made_to_fail(&e),
             // Nobody's health had changed: it wrote nothing. The ledger would know.
             _ => Ok(()),
         }
@@ -210,11 +210,17 @@ impl Sim {
         }
     }
 
-    /// Only a store that was made to fail may fail; who slept on its answer may hear of it late.
+    /// Something of the server that is here could not be written.
     pub(crate) fn store_failed(&mut self, error: &StoreError) -> Result<(), String> {
         self.steady_since = self.now();
         self.listable_since = None;
         self.calm_since = None;
+        self.was_made_to_fail(error)
+    }
+
+    /// Only a store that was made to fail may fail; who slept on its answer may hear of it late, which changes nothing for
+    /// the others.
+    pub(crate) fn was_made_to_fail(&self, error: &StoreError) -> Result<(), String> {
         match error {
             StoreError::Unavailable { .. } if self.world.ledger.failed_writes.load(Ordering::Relaxed) > 0 => {
                 Ok(())

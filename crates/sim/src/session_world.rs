@@ -114,7 +114,7 @@ impl Sim {
             let Progress::Done(turn) = work.go_on(u64::MAX) else { return Ok(()) };
             match &turn.went {
                 Err(StoreError::Fenced { .. }) => return Ok(()),
-                Err(e) => self.store_failed(e)?,
+                Err(e) => self.was_made_to_fail(e)?,
                 Ok(_) => {}
             }
             server.sessions.done(turn, self.world.clock.as_ref(), true);

@@ -35,6 +35,16 @@ fn no_invariant_breaks() {
     assert!(total.crashes > 0 && total.replaced > 0 && total.refused > 0, "nobody died or slept: {total:?}");
 }
 
+/// What long runs have found: a server that was kept waiting, or slept, in the middle of a pass ended somebody for a
+/// silence that was over; and one that heard late of an old failure.
+#[test]
+fn worlds_that_once_broke_hold() {
+    for seed in [1_034_813, 1_050_792, 1_059_444, 1_061_157] {
+        let settings = Settings { seed, hours: HOURS, sessions_in: 200, breakage: None };
+        assert_eq!(run(settings).broken, None, "seed {seed}");
+    }
+}
+
 #[test]
 fn a_seed_replays_exactly() {
     // One in eight has sessions.

@@ -1,6 +1,7 @@
--- One row while nothing has been heard of a container since it was looked at: who ends it for its silence may have looked
--- long ago. $2 is empty for one that was never heard.
+-- One row while a container is what it was when it was looked at: not heard since ($2 is empty for one that never was), and
+-- of the same health. Who ends it for its silence may have looked long ago, and may have been away itself in between.
 SELECT 1
-FROM container_vitals
-WHERE container_id = $1 AND COALESCE(last_heartbeat_at, '') = $2
+FROM container_vitals AS v
+JOIN containers AS c ON c.id = v.container_id
+WHERE v.container_id = $1 AND COALESCE(v.last_heartbeat_at, '') = $2 AND c.health_status = $3
 -- postgres: FOR SHARE

@@ -30,8 +30,8 @@ pub use script::{Cells, Database, Expect, Query, Row, Rows, Script, Step, StepOu
 pub use types::{
     Attempted, ContainerFilter, ContainerPage, ContainerStats, Cycle, CycleOutcome, DesireOutcome,
     EventFilter, Fence, Figures, Foreign, Instance, JobCount, JobFilter, Leadership, NewContainer, NewCycle,
-    NewDelivery, NewJob, OldestRunning, Owner, ReaderMove, RetentionReport, ShownFilter, ShownJob, Task,
-    Worker,
+    NewDelivery, NewJob, OldestRunning, Owner, ReaderMove, RetentionReport, ShownFilter, ShownJob, Silence,
+    Task, Wish, Worker,
 };
 pub use verbs::{
     ChildRow, Done, InboxRow, NewSession, PatientRow, PhaseTasks, SessionFilter, SessionValues, SessionWrite,

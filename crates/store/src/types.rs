@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use parhelia_core::alert::DeliveryState;
 use parhelia_core::container::Container;
-use parhelia_core::event::{EventType, Source};
+use parhelia_core::event::{EventType, NewEvent, Source};
 use parhelia_core::ids::{ContainerId, DeliveryId};
 use parhelia_core::job::api::CancelReceipts;
 use parhelia_core::job::{Job, JobActivity, JobStatus};
@@ -251,6 +251,23 @@ impl NewContainer {
             metadata: serde_json::json!({}),
         }
     }
+}
+
+/// That a container should end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wish<'w> {
+    pub by: &'w str,
+    pub reason: TerminationReason,
+    pub grace_seconds: i64,
+    /// Told if it is the first.
+    pub event: NewEvent,
+}
+
+/// What somebody who ends a container for its silence knows of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Silence {
+    pub heard: Option<Timestamp>,
+    pub health: Health,
 }
 
 /// What a request to end a container came to.

@@ -8,7 +8,7 @@ use common::{World, about, at, cid, event, intent, owner, sandbox};
 use parhelia_core::event::EventType;
 use parhelia_core::reconcile::{Counts, ProviderMemory, Waiting};
 use parhelia_core::state::TerminationReason;
-use parhelia_store::{CycleOutcome, EventFilter, Fence, NewCycle, StoreError};
+use parhelia_store::{CycleOutcome, EventFilter, Fence, NewCycle, StoreError, Wish};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -66,7 +66,8 @@ async fn an_event_says_whose_fence_guarded_it_and_in_which_epoch() {
         s.register(intent(1), vec![about(EventType::ContainerCreated, &cid(1))], at(1)).await.unwrap();
         let told = || about(EventType::StopRequested, &cid(1));
         let why = TerminationReason::Silent;
-        s.desire_termination(Some(&w.fence), &cid(1), "reconciler", why, 0, at(2), told()).await.unwrap();
+        let wish = Wish { by: "reconciler", reason: why, grace_seconds: 0, event: told() };
+        s.desire_termination(Some(&w.fence), &cid(1), wish, at(2)).await.unwrap();
         s.stop_seen(&w.fence, &cid(1), 1, at(3), Some(about(EventType::StopSeen, &cid(1)))).await.unwrap();
         s.end_owner("o-1", at(4), event(EventType::ServerStopped)).await.unwrap();
         let filter = EventFilter { limit: Some(100), ..Default::default() };

@@ -5,14 +5,18 @@
 mod common;
 
 use common::{World, about, at, cid, event, intent};
-use parhelia_core::event::EventType;
+use parhelia_core::event::{EventType, NewEvent};
 use parhelia_core::heartbeat::Sample;
 use parhelia_core::reconcile::Observed;
 use parhelia_core::state::{ContainerState, CostSource, Desired, Health, TerminationReason};
-use parhelia_store::{DesireOutcome, Fence, StoreError};
+use parhelia_store::{DesireOutcome, Fence, Silence, StoreError, Wish};
 
 fn stale() -> Fence {
     Fence { owner_id: "o-1".into(), epoch: 0 }
+}
+
+fn wish(by: &str, reason: TerminationReason, grace_seconds: i64, event: NewEvent) -> Wish<'_> {
+    Wish { by, reason, grace_seconds, event }
 }
 
 #[tokio::test]
@@ -117,10 +121,8 @@ async fn an_attempt_to_create_is_claimed_once() {
 
         // No longer wanted: the intent is not carried out any more.
         let asked = event(EventType::StopRequested);
-        w.store
-            .desire_termination(None, &other, "me", TerminationReason::Manual, 5, at(5), asked)
-            .await
-            .unwrap();
+        let wish = wish("me", TerminationReason::Manual, 5, asked);
+        w.store.desire_termination(None, &other, wish, at(5)).await.unwrap();
         assert!(
             w.store
                 .claim_create(&w.fence, &other, 0, "engine-1", None, at(6))
@@ -213,10 +215,8 @@ async fn wanting_it_gone_is_told_once_and_can_only_become_more_urgent() {
         let id = w.running(1).await;
         let ask = async |grace: i64, t: i64| {
             let told = about(EventType::StopRequested, &id);
-            w.store
-                .desire_termination(None, &id, "alice", TerminationReason::Manual, grace, at(t), told)
-                .await
-                .unwrap()
+            let wish = wish("alice", TerminationReason::Manual, grace, told);
+            w.store.desire_termination(None, &id, wish, at(t)).await.unwrap()
         };
         assert_eq!(ask(30, 10).await, DesireOutcome::Set);
         assert_eq!(ask(30, 11).await, DesireOutcome::AlreadyWanted);
@@ -233,10 +233,8 @@ async fn wanting_it_gone_is_told_once_and_can_only_become_more_urgent() {
         w.terminate(&id).await;
         assert_eq!(ask(0, 60).await, DesireOutcome::AlreadyTerminated);
         let told = event(EventType::StopRequested);
-        let nobody = w
-            .store
-            .desire_termination(None, &cid(9), "alice", TerminationReason::Manual, 1, at(61), told)
-            .await;
+        let wish = wish("alice", TerminationReason::Manual, 1, told);
+        let nobody = w.store.desire_termination(None, &cid(9), wish, at(61)).await;
         assert_eq!(nobody.unwrap(), DesireOutcome::NotFound);
         assert_eq!(w.told().await.len(), 1);
     }
@@ -246,29 +244,31 @@ async fn wanting_it_gone_is_told_once_and_can_only_become_more_urgent() {
 async fn nobody_is_ended_for_a_silence_that_is_over() {
     for w in World::each().await {
         let id = w.running(1).await;
-        let end = async |heard: Option<i64>, t: i64| {
-            let told = about(EventType::StopRequested, &id);
-            let (why, heard) = (TerminationReason::Stale, heard.map(at));
-            w.store.desire_end_of_silent(&w.fence, &id, heard, "reconciler", why, 10, at(t), told).await
+        let end = async |heard: Option<i64>, health: Health, t: i64| {
+            let known = Silence { heard: heard.map(at), health };
+            let wish = wish("reconciler", TerminationReason::Stale, 10, about(EventType::StopRequested, &id));
+            w.store.desire_end_of_silent(&w.fence, &id, known, wish, at(t)).await
         };
         w.store.heartbeats(&[Sample::bare(id.clone())], at(20)).await.unwrap();
         // It was read before anything had been heard, and between two heartbeats.
-        assert!(end(None, 21).await.unwrap_err().is_conflict());
+        assert!(end(None, Health::Unknown, 21).await.unwrap_err().is_conflict());
         w.store.heartbeats(&[Sample::bare(id.clone())], at(40)).await.unwrap();
-        assert!(end(Some(20), 41).await.unwrap_err().is_conflict());
+        assert!(end(Some(20), Health::Unknown, 41).await.unwrap_err().is_conflict());
+        // Nothing was heard since, but its health was judged anew: whoever did may have been away meanwhile.
+        assert!(end(Some(40), Health::Unhealthy, 300).await.unwrap_err().is_conflict());
         assert_eq!(w.row(&id).await.desired, Desired::Running);
         assert!(w.told().await.is_empty());
-        assert_eq!(end(Some(40), 300).await.unwrap(), DesireOutcome::Set);
+        assert_eq!(end(Some(40), Health::Unknown, 300).await.unwrap(), DesireOutcome::Set);
         assert_eq!(w.row(&id).await.desired, Desired::Terminated);
 
         let mute = w.running(2).await;
-        let told = about(EventType::StopRequested, &mute);
-        let why = TerminationReason::Silent;
-        let ended = w.store.desire_end_of_silent(&w.fence, &mute, None, "reconciler", why, 10, at(9), told);
+        let silent =
+            || wish("reconciler", TerminationReason::Silent, 10, about(EventType::StopRequested, &mute));
+        let known = Silence { heard: None, health: Health::Unknown };
+        let ended = w.store.desire_end_of_silent(&w.fence, &mute, known, silent(), at(9));
         assert_eq!(ended.await.unwrap(), DesireOutcome::Set);
-        let told = about(EventType::StopRequested, &mute);
         let replaced = stale();
-        let late = w.store.desire_end_of_silent(&replaced, &mute, None, "reconciler", why, 10, at(9), told);
+        let late = w.store.desire_end_of_silent(&replaced, &mute, known, silent(), at(9));
         assert!(matches!(late.await, Err(StoreError::Fenced { .. })));
     }
 }

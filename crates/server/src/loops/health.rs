@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use parhelia_core::Timestamp;
+use parhelia_core::config::Config;
 use parhelia_core::ids::ContainerId;
 use parhelia_core::liveness::{Patient, plan_health};
 use parhelia_core::state::Health;
@@ -87,6 +88,15 @@ impl Observer {
     }
 }
 
+fn period(config: &Config) -> Duration {
+    Duration::from_secs(config.health.check_interval_seconds)
+}
+
+/// Between two looks that are further apart this process was not there.
+pub(super) fn absence(config: &Config) -> Duration {
+    period(config) * 3 + FROZEN
+}
+
 #[derive(Debug)]
 pub struct HealthLoop {
     context: Context,
@@ -111,14 +121,14 @@ impl HealthLoop {
     }
 
     fn period(&self) -> Duration {
-        Duration::from_secs(self.context.config.health.check_interval_seconds)
+        period(&self.context.config)
     }
 
     /// A pass that comes far too late was held up together with everything else in this process.
     fn notice_own_absence(&self) {
         let now = self.context.clock.monotonic();
         let mut last = self.last_pass.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.saturating_sub(*last) > self.period() * 3 + FROZEN {
+        if now.saturating_sub(*last) > absence(&self.context.config) {
             self.context.observer.was_away();
         }
         *last = now;

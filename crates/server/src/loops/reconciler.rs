@@ -21,11 +21,12 @@ use parhelia_core::sandbox::{Inspection, Phase, Sandbox};
 use parhelia_core::state::{ContainerState, TerminationReason};
 use parhelia_core::{TRACES, Timestamp};
 use parhelia_providers::{CreateError, Provider, SandboxRef};
-use parhelia_store::{CycleOutcome, NewContainer, NewCycle, StoreError};
+use parhelia_store::{CycleOutcome, NewContainer, NewCycle, Silence, StoreError, Wish};
 use serde_json::json;
 use tracing::{Instrument, Span, debug, info, info_span, warn};
 
 use super::Context;
+use super::health::absence;
 use super::jobs::JobNews;
 use crate::service::{cleaned, secret_hash};
 
@@ -62,6 +63,8 @@ pub struct PassReport {
 
 #[derive(Debug)]
 struct Seen {
+    /// On the monotonic clock, when the rows were read.
+    at: Duration,
     answer: Answer,
     rows: Vec<Tracked>,
     plan: Plan,
@@ -117,6 +120,7 @@ impl Reconciler {
             Ok(listing) => Answer::Listed(listing),
             Err(error) => Answer::Unreachable { error },
         };
+        let at = self.context.clock.monotonic();
         let mut rows = store.tracked(self.provider.name()).await?;
         if let Answer::Listed(listing) = &answer {
             let known: HashSet<&str> = rows.iter().filter_map(|r| r.sandbox_id.as_deref()).collect();
@@ -169,7 +173,7 @@ impl Reconciler {
             decided.inspect.clear();
             decided.busy = true;
             decided.wake_at = Some(self.context.clock.now());
-            return Ok(Seen { answer, rows, plan: decided });
+            return Ok(Seen { at, answer, rows, plan: decided });
         }
         self.hurried.store(false, Ordering::Relaxed);
         if !decided.inspect.is_empty() {
@@ -182,7 +186,7 @@ impl Reconciler {
             decided = decide(&inspected);
             decided.busy |= !later.is_empty();
         }
-        Ok(Seen { answer, rows, plan: decided })
+        Ok(Seen { at, answer, rows, plan: decided })
     }
 
     /// For how long we have known of each create that was sent and not seen: on our own clock, which nobody sets.
@@ -354,14 +358,18 @@ impl Reconciler {
                     .container(id)
                     .task(rows.get(id).and_then(|r| r.task_id.as_deref()))
                     .details(json!({ "by": "reconciler", "reason": reason, "grace_seconds": grace_seconds }));
-                let (by, grace) = ("reconciler", *grace_seconds);
-                let wanted = match reason {
-                    // It may have been heard while the provider kept us waiting.
-                    TerminationReason::Stale | TerminationReason::Silent => {
-                        let heard = rows.get(id).and_then(|r| r.last_heartbeat_at);
-                        store.desire_end_of_silent(fence, id, heard, by, *reason, grace, now, event).await
+                let wish = Wish { by: "reconciler", reason: *reason, grace_seconds: *grace_seconds, event };
+                let wanted = match (reason, rows.get(id)) {
+                    (TerminationReason::Stale | TerminationReason::Silent, Some(row)) => {
+                        // While the provider kept us waiting it may have been heard, or we may have been away.
+                        if clock.monotonic().saturating_sub(seen.at) > absence(&self.context.config) {
+                            debug!(container = %id, "what is known of its silence is too old: it is looked at again");
+                            return Ok(());
+                        }
+                        let known = Silence { heard: row.last_heartbeat_at, health: row.health };
+                        store.desire_end_of_silent(fence, id, known, wish, now).await
                     }
-                    _ => store.desire_termination(Some(fence), id, by, *reason, grace, now, event).await,
+                    _ => store.desire_termination(Some(fence), id, wish, now).await,
                 };
                 wanted.map(drop)
             }

@@ -12,7 +12,7 @@ use parhelia_core::sandbox::{Resources, SandboxSpec, Surroundings};
 use parhelia_core::state::{ContainerState, CostSource, Health, TerminationReason};
 use parhelia_core::time::seconds_between;
 use parhelia_providers::{LogChunk, ProviderError, SandboxRef};
-use parhelia_store::{ContainerFilter, ContainerPage, DesireOutcome, NewContainer};
+use parhelia_store::{ContainerFilter, ContainerPage, DesireOutcome, NewContainer, Wish};
 use serde_json::json;
 
 use super::error::LONGER;
@@ -351,8 +351,8 @@ impl Service {
             .details(
                 json!({ "by": caller.subject, "reason": reason, "grace_seconds": grace, "because": because }),
             );
-        let outcome =
-            self.store.desire_termination(None, id, &caller.subject, reason, grace, now, event).await?;
+        let wish = Wish { by: &caller.subject, reason, grace_seconds: grace, event };
+        let outcome = self.store.desire_termination(None, id, wish, now).await?;
         if let DesireOutcome::NotFound = outcome {
             return Err(ServiceError::no_container(id.as_str()));
         }

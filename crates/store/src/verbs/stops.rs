@@ -4,65 +4,55 @@
 use jiff::Timestamp;
 use parhelia_core::event::NewEvent;
 use parhelia_core::ids::ContainerId;
-use parhelia_core::state::{ContainerState, TerminationReason};
+use parhelia_core::state::ContainerState;
 
 use super::{changed, first_text, text_of};
 use crate::error::Result;
 use crate::script::{Script, Value, params};
-use crate::types::{DesireOutcome, Fence};
+use crate::types::{DesireOutcome, Fence, Silence, Wish};
 use crate::{Store, sql};
 
 impl Store {
     /// Wants a container gone. The first request is recorded with its event; a later one can only shorten
     /// the grace, and tells no second event. A terminated one is left as it is.
     /// A loop gives its fence; a person has none.
-    #[allow(clippy::too_many_arguments, reason = "one wish, whole")]
     pub async fn desire_termination(
         &self,
         fence: Option<&Fence>,
         id: &ContainerId,
-        by: &str,
-        reason: TerminationReason,
-        grace_seconds: i64,
+        wish: Wish<'_>,
         now: Timestamp,
-        event: NewEvent,
     ) -> Result<DesireOutcome> {
         let script = match fence {
             Some(fence) => Script::fenced("desire_termination", fence),
             None => Script::new("desire_termination"),
         };
-        self.desire(script, id, by, reason, grace_seconds, now, event).await
+        self.desire(script, id, wish, now).await
     }
 
-    /// The same for a silence: `Conflict` when it was heard since `heard`, which is what the one who decided knew.
-    #[allow(clippy::too_many_arguments, reason = "one wish, whole")]
+    /// The same for a silence: `Conflict` when it is no longer the one that was known to whoever decided.
     pub async fn desire_end_of_silent(
         &self,
         fence: &Fence,
         id: &ContainerId,
-        heard: Option<Timestamp>,
-        by: &str,
-        reason: TerminationReason,
-        grace_seconds: i64,
+        known: Silence,
+        wish: Wish<'_>,
         now: Timestamp,
-        event: NewEvent,
     ) -> Result<DesireOutcome> {
         let mut script = Script::fenced("desire_end_of_silent", fence);
-        script.one(&sql::STILL_SILENT, vec![id.into(), heard.map_or(Value::Word(""), Value::from)]);
-        self.desire(script, id, by, reason, grace_seconds, now, event).await
+        let heard = known.heard.map_or(Value::Word(""), Value::from);
+        script.one(&sql::STILL_SILENT, vec![id.into(), heard, known.health.into()]);
+        self.desire(script, id, wish, now).await
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one wish, whole")]
     async fn desire(
         &self,
         mut script: Script,
         id: &ContainerId,
-        by: &str,
-        reason: TerminationReason,
-        grace_seconds: i64,
+        wish: Wish<'_>,
         now: Timestamp,
-        event: NewEvent,
     ) -> Result<DesireOutcome> {
+        let Wish { by, reason, grace_seconds, event } = wish;
         let now = text_of(now);
         let before = script.step(&sql::WANT, params![id]);
         let set = script.step(&sql::DESIRE_TERMINATION, params![id, &now, by, reason, grace_seconds]);
