@@ -27,6 +27,8 @@ pub struct Observer {
     clock: Arc<dyn Clock>,
     /// On the monotonic clock, when it began to watch.
     since: Mutex<Duration>,
+    /// On the monotonic clock, when the last health pass began; none while another server judges.
+    last_pass: Mutex<Option<Duration>>,
     ears: Mutex<HashMap<ContainerId, Ear>>,
     /// Somebody was heard who was not healthy: look soon.
     pub good_news: Notify,
@@ -43,7 +45,7 @@ struct Ear {
 impl Observer {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let since = Mutex::new(clock.monotonic());
-        Self { clock, since, ears: Mutex::default(), good_news: Notify::new() }
+        Self { clock, since, last_pass: Mutex::default(), ears: Mutex::default(), good_news: Notify::new() }
     }
 
     /// How long it has been listening without a break.
@@ -60,6 +62,16 @@ impl Observer {
         for ear in self.ears.lock().unwrap_or_else(PoisonError::into_inner).values_mut() {
             ear.at = now;
         }
+    }
+
+    /// Whether this process was stopped since its last health pass, and no other pass has made up for that yet.
+    pub(super) fn is_just_back(&self, config: &Config) -> bool {
+        let last = *self.last_pass.lock().unwrap_or_else(PoisonError::into_inner);
+        last.is_some_and(|last| self.clock.monotonic().saturating_sub(last) > absence(config))
+    }
+
+    fn passes(&self, at: Option<Duration>) {
+        *self.last_pass.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
     /// How long this process has not heard it; `None` when it never listened for it.
@@ -92,22 +104,27 @@ fn period(config: &Config) -> Duration {
     Duration::from_secs(config.health.check_interval_seconds)
 }
 
-/// Between two looks that are further apart this process was not there.
-pub(super) fn absence(config: &Config) -> Duration {
+/// Between two health passes that are further apart this process was not there.
+fn absence(config: &Config) -> Duration {
     period(config) * 3 + FROZEN
 }
 
 #[derive(Debug)]
 pub struct HealthLoop {
     context: Context,
-    /// On the monotonic clock, when the last pass began.
-    last_pass: Mutex<Duration>,
+}
+
+impl Drop for HealthLoop {
+    /// From here on another server judges, or nobody.
+    fn drop(&mut self) {
+        self.context.observer.passes(None);
+    }
 }
 
 impl HealthLoop {
     pub fn new(context: Context) -> Self {
-        let last_pass = Mutex::new(context.clock.monotonic());
-        Self { context, last_pass }
+        context.observer.passes(Some(context.clock.monotonic()));
+        Self { context }
     }
 
     /// Judges everybody, once it is clear for how long we have been able to listen.
@@ -126,12 +143,11 @@ impl HealthLoop {
 
     /// A pass that comes far too late was held up together with everything else in this process.
     fn notice_own_absence(&self) {
-        let now = self.context.clock.monotonic();
-        let mut last = self.last_pass.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.saturating_sub(*last) > absence(&self.context.config) {
-            self.context.observer.was_away();
+        let observer = &self.context.observer;
+        if observer.is_just_back(&self.context.config) {
+            observer.was_away();
         }
-        *last = now;
+        observer.passes(Some(self.context.clock.monotonic()));
     }
 
     async fn judge(&self) -> Result<usize, StoreError> {

@@ -26,7 +26,6 @@ use serde_json::json;
 use tracing::{Instrument, Span, debug, info, info_span, warn};
 
 use super::Context;
-use super::health::absence;
 use super::jobs::JobNews;
 use crate::service::{cleaned, secret_hash};
 
@@ -63,8 +62,6 @@ pub struct PassReport {
 
 #[derive(Debug)]
 struct Seen {
-    /// On the monotonic clock, when the rows were read.
-    at: Duration,
     answer: Answer,
     rows: Vec<Tracked>,
     plan: Plan,
@@ -120,7 +117,6 @@ impl Reconciler {
             Ok(listing) => Answer::Listed(listing),
             Err(error) => Answer::Unreachable { error },
         };
-        let at = self.context.clock.monotonic();
         let mut rows = store.tracked(self.provider.name()).await?;
         if let Answer::Listed(listing) = &answer {
             let known: HashSet<&str> = rows.iter().filter_map(|r| r.sandbox_id.as_deref()).collect();
@@ -173,7 +169,7 @@ impl Reconciler {
             decided.inspect.clear();
             decided.busy = true;
             decided.wake_at = Some(self.context.clock.now());
-            return Ok(Seen { at, answer, rows, plan: decided });
+            return Ok(Seen { answer, rows, plan: decided });
         }
         self.hurried.store(false, Ordering::Relaxed);
         if !decided.inspect.is_empty() {
@@ -186,7 +182,7 @@ impl Reconciler {
             decided = decide(&inspected);
             decided.busy |= !later.is_empty();
         }
-        Ok(Seen { at, answer, rows, plan: decided })
+        Ok(Seen { answer, rows, plan: decided })
     }
 
     /// For how long we have known of each create that was sent and not seen: on our own clock, which nobody sets.
@@ -361,9 +357,9 @@ impl Reconciler {
                 let wish = Wish { by: "reconciler", reason: *reason, grace_seconds: *grace_seconds, event };
                 let wanted = match (reason, rows.get(id)) {
                     (TerminationReason::Stale | TerminationReason::Silent, Some(row)) => {
-                        // While the provider kept us waiting it may have been heard, or we may have been away.
-                        if clock.monotonic().saturating_sub(seen.at) > absence(&self.context.config) {
-                            debug!(container = %id, "what is known of its silence is too old: it is looked at again");
+                        // While the provider kept us waiting it may have been heard, or we may have been stopped.
+                        if self.context.observer.is_just_back(&self.context.config) {
+                            debug!(container = %id, "we were away: its silence is judged again first");
                             return Ok(());
                         }
                         let known = Silence { heard: row.last_heartbeat_at, health: row.health };
