@@ -34,6 +34,7 @@ impl Sim {
             listable_since: self.listable_since,
             calm_since: self.calm_since,
             up_since: self.up_since,
+            left_asleep: self.left_asleep,
             steady_since: self.steady_since,
         }
     }

@@ -18,6 +18,13 @@ const UNSEEN: Duration = Duration::from_secs(120);
 /// Without faults, the record and the world agree after this long: longer than every wait of the planner.
 const SETTLED: Duration = Duration::from_secs(300);
 
+/// From when until when a server was there to listen.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Watch {
+    pub(crate) since: Duration,
+    pub(crate) until: Duration,
+}
+
 /// The moment of a check, and since when what holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moment {
@@ -29,6 +36,8 @@ pub(crate) struct Moment {
     pub(crate) calm_since: Option<Duration>,
     /// Since when the server that leads (or led last) has been there to listen.
     pub(crate) up_since: Duration,
+    /// The same before it slept, while it is at a pass that began before that.
+    pub(crate) left_asleep: Option<Watch>,
     /// The same, but for any failure that may have made it begin anew.
     pub(crate) steady_since: Duration,
 }
@@ -154,7 +163,7 @@ impl Witness {
                 let for_silence =
                     matches!(event.details["reason"].as_str(), Some("stale" | "silent" | "dead_cleanup"));
                 let intent = self.told.get(id) == Some(&ContainerState::Created);
-                if for_silence && !intent {
+                if for_silence && !intent && !self.was_decided_before_a_sleep(id, now) {
                     self.was_silent(id, self.endable, "ended for its silence", now)?;
                 }
             }
@@ -188,6 +197,16 @@ impl Witness {
             arrival.map(|at| now.at.saturating_sub(at).as_secs()),
             now.at.saturating_sub(now.up_since).as_secs(),
         ))
+    }
+
+    /// Who decides to end somebody, and sleeps before that is written, writes it when it wakes: what it decided was right
+    /// if the silence was long enough by then, and nothing has changed since (no heartbeat, nobody who calls it healthy).
+    fn was_decided_before_a_sleep(&self, id: &str, now: &Moment) -> bool {
+        let Some(watch) = now.left_asleep else { return false };
+        let heard = self.arrivals.get(id).copied().unwrap_or_default();
+        let called = ContainerId::parse(id).ok().and_then(|id| self.rows.get(&id)).map(|row| row.health);
+        called.is_some_and(|health| health != Health::Healthy)
+            && watch.until.saturating_sub(heard.max(watch.since)) >= self.endable
     }
 
     pub(crate) fn check(&mut self, world: &World, now: &Moment) -> Result<(), String> {

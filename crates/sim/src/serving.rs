@@ -13,6 +13,7 @@ use parhelia_store::StoreError;
 
 use crate::breakage::Breakage;
 use crate::interrupt::{Progress, Work};
+use crate::invariants::Watch;
 use crate::server::{Pass, Server};
 use crate::session_world::Who;
 use crate::world::{INSTANCE, Sim};
@@ -29,6 +30,7 @@ impl Sim {
         self.server = Some(server);
         self.up_since = self.now();
         self.steady_since = self.now();
+        self.left_asleep = None;
         Ok(())
     }
 
@@ -39,6 +41,10 @@ impl Sim {
             self.mark(4);
             self.steady_since = now;
             if now.saturating_sub(server.fell_asleep_at) > NOTICED {
+                if server.under_way.is_some() && self.left_asleep.is_none() {
+                    let watched = Watch { since: self.up_since, until: server.fell_asleep_at };
+                    self.left_asleep = Some(watched);
+                }
                 self.up_since = now;
             }
             self.server = Some(server);
@@ -73,6 +79,9 @@ impl Sim {
     pub(crate) async fn reconcile(&mut self, mut server: Server) -> Result<(), String> {
         let breaths = self.breaths(10);
         let now = self.now();
+        if server.under_way.is_none() {
+            self.left_asleep = None;
+        }
         match self.go_on(&mut server, breaths).await {
             Progress::Done(pass) => {
                 server.schedule_pass(&pass, now);

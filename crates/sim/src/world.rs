@@ -20,7 +20,7 @@ use parhelia_store::{Store, StoreError, sqlite};
 use crate::breakage::Breakage;
 use crate::database::Ledger;
 use crate::edge::{Dice, SimClock};
-use crate::invariants::Witness;
+use crate::invariants::{Watch, Witness};
 use crate::memory::Snapshot;
 use crate::server::{Server, Surroundings};
 use crate::session_invariants::SessionWitness;
@@ -102,6 +102,8 @@ pub(crate) struct Sim {
     pub(crate) listable_since: Option<Duration>,
     pub(crate) calm_since: Option<Duration>,
     pub(crate) up_since: Duration,
+    /// How long the server had listened when it fell asleep in the pass of the reconciler that it is still at.
+    pub(crate) left_asleep: Option<Watch>,
     pub(crate) steady_since: Duration,
     pub(crate) stormy: bool,
     pub(crate) healing: bool,
@@ -222,6 +224,7 @@ impl Sim {
             listable_since: None,
             calm_since: None,
             up_since: start,
+            left_asleep: None,
             steady_since: start,
             stormy: false,
             healing: false,

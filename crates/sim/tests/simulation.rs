@@ -39,7 +39,7 @@ fn no_invariant_breaks() {
 /// silence that was over; and one that heard late of an old failure.
 #[test]
 fn worlds_that_once_broke_hold() {
-    for seed in [1_034_813, 1_050_792, 1_059_444, 1_061_157] {
+    for seed in [1_034_813, 1_050_792, 1_059_444, 1_061_157, 1_069_489] {
         let settings = Settings { seed, hours: HOURS, sessions_in: 200, breakage: None };
         assert_eq!(run(settings).broken, None, "seed {seed}");
     }
