@@ -222,7 +222,7 @@ fn screen(rows: &[Row]) -> String {
     for row in rows {
         let limit =
             row.limit.map_or_else(String::new, |l| format!("{} {} ({})", number(l), row.unit, row.limit_is));
-        let share = row.limit.map_or_else(String::new, |l| format!("{:.0} %", row.measured / l * 100.0));
+        let share = row.limit.map_or_else(String::new, |l| format!("{:.1} %", row.measured / l * 100.0));
         let met = match row.met {
             Some(true) => "yes",
             Some(false) => "NO",

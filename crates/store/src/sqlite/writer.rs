@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Statement};
 use tokio::sync::{mpsc, oneshot};
@@ -26,11 +27,12 @@ const QUEUE: usize = 1024;
 /// Scripts that share one commit, at most: bounds how long the first of them waits.
 const GROUP: usize = 512;
 
-/// How often the writer looks for the next who wants to share a commit before it goes on without, how often for all of
-/// them, and how long it pauses in between (about a microsecond): a commit takes hundreds.
-const LOOKS: usize = 16;
-const MOST_LOOKS: usize = 256;
+/// How often the writer looks for the next who wants to share a commit before it goes on without, and how long it pauses in
+/// between: about a microsecond, where a commit takes hundreds. Whoever waits for its processor has it meanwhile, which
+/// can take longer: hence a bound on all of it.
+const LOOKS: usize = 32;
 const PAUSES: usize = 32;
+const PATIENCE: Duration = Duration::from_millis(2);
 
 /// The script goes back with its result, so that its caller frees it and not the writer.
 type Reply = oneshot::Sender<(Result<Vec<StepOutcome>>, Script)>;
@@ -179,7 +181,11 @@ impl<'c> Group<'c> {
         let mut closing = Vec::new();
         // With one processor nobody could come while it is waited for them.
         let company = thread::available_parallelism().is_ok_and(|n| n.get() > 1);
+        let mut expected = 0;
         while queue.blocking_recv_many(&mut jobs, GROUP) > 0 {
+            if company {
+                gather(queue, &mut jobs, expected);
+            }
             for job in jobs.drain(..) {
                 match job {
                     Job::Write(script, reply) => {
@@ -201,9 +207,7 @@ impl<'c> Group<'c> {
                 // A caller that no longer waits has its write all the same.
                 let _ = reply.send((result, script));
             }
-            if company {
-                gather(queue, answered);
-            }
+            expected = (answered + queue.len()).min(GROUP);
         }
         closing
     }
@@ -325,23 +329,23 @@ impl<'c> Group<'c> {
     }
 }
 
-/// Whoever has just been answered may be about to write again, and a commit costs the same for one and for all: as long
-/// as they come one upon the other, they are waited for, with nothing in hand. Who writes alone is not.
-fn gather(queue: &mpsc::Receiver<Job>, answered: usize) {
-    if answered < 2 {
-        return;
-    }
+/// Whoever was answered last may be about to write again, and a commit costs the same for one and for all: once the first
+/// of them is back, the others are waited for as long as they come one upon the other. Who writes alone is not.
+#[allow(clippy::disallowed_methods, reason = "only how long it waits, never what is written")]
+fn gather(queue: &mut mpsc::Receiver<Job>, jobs: &mut Vec<Job>, expected: usize) {
     let mut waiting = queue.len();
-    let everybody = (waiting + answered).min(GROUP);
     let mut looks = 0;
-    for _ in 0..MOST_LOOKS {
-        if waiting >= everybody || looks == LOOKS {
-            return;
-        }
+    let begun = Instant::now();
+    while jobs.len() + waiting < expected && looks < LOOKS && begun.elapsed() < PATIENCE {
         (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        thread::yield_now();
         let now = queue.len();
         looks = if now > waiting { 0 } else { looks + 1 };
         waiting = now;
+    }
+    let room = GROUP - jobs.len();
+    if waiting > 0 && room > 0 {
+        queue.blocking_recv_many(jobs, room);
     }
 }
 
