@@ -72,6 +72,14 @@ pub struct Vital {
     pub sample: Sample,
 }
 
+/// The signs of life that a provider saw at one look.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vitals {
+    /// Who looked: it says nothing about what another has.
+    pub identity: String,
+    pub seen: Vec<Vital>,
+}
+
 #[async_trait::async_trait]
 pub trait Provider: Send + Sync + std::fmt::Debug {
     /// `process`, `docker`, …: the `provider` column.
@@ -145,9 +153,10 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         Vec::new()
     }
 
-    /// One sample of each running sandbox in which no supervisor of ours beats. Whoever is left out is silent.
-    async fn vitals(&self) -> Result<Vec<Vital>, ProviderError> {
-        Ok(Vec::new())
+    /// One sample of each running sandbox in which no supervisor of ours beats. Whoever is left out is silent; an
+    /// error is nobody's silence. `None` where everybody beats for itself.
+    async fn vitals(&self) -> Result<Option<Vitals>, ProviderError> {
+        Ok(None)
     }
 
     /// How long it keeps an ended sandbox, with its output, after its end is recorded; `None` when it keeps

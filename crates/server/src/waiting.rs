@@ -15,10 +15,12 @@ use parhelia_store::StoreError;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
-use crate::http::Fault;
+use crate::http::{self, Fault, Limits, Listener};
 use crate::loops::stopped;
+use crate::metrics::Metrics;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -37,10 +39,12 @@ pub(crate) enum GaveUp {
 }
 
 /// The listeners that will be the server's, answered for while it waits.
-#[derive(Debug)]
+#[allow(missing_debug_implementations, reason = "TLS has none")]
 pub(crate) struct Doorway<'a> {
     pub(crate) socket: &'a UnixListener,
     pub(crate) tcp: Option<&'a TcpListener>,
+    pub(crate) tls: Option<&'a TlsAcceptor>,
+    pub(crate) limits: Limits,
 }
 
 /// Tries until it works, or `asked` to stop. Whoever is started by a waiting command gives up after `patience`.
@@ -151,8 +155,7 @@ impl Answering {
                     StatusCode::ACCEPTED
                 });
                 let routes = routes().route("/api/v1/server/shutdown", stopping).with_state(why.clone());
-                let serving = axum::serve(socket, routes).with_graceful_shutdown(ended(over.subscribe()));
-                doors.spawn(async move { drop(serving.await) });
+                serve(Listener::Socket(socket), routes, doorway, &over, &mut doors);
             }
             Err(error) => warn!(%error, "nobody can be answered while we wait"),
         }
@@ -161,8 +164,7 @@ impl Answering {
             match ours.and_then(TcpListener::from_std) {
                 Ok(tcp) => {
                     let routes = routes().with_state(why.clone());
-                    let serving = axum::serve(tcp, routes).with_graceful_shutdown(ended(over.subscribe()));
-                    doors.spawn(async move { drop(serving.await) });
+                    serve(Listener::Tcp(tcp, doorway.tls.cloned()), routes, doorway, &over, &mut doors);
                 }
                 Err(error) => warn!(%error, "nobody can be answered while we wait"),
             }
@@ -177,8 +179,16 @@ impl Answering {
     }
 }
 
-async fn ended(mut over: watch::Receiver<bool>) {
-    let _ = over.wait_for(|over| *over).await;
+/// As the server will: with its limits, and with TLS where it has that.
+fn serve(
+    listener: Listener,
+    routes: Router,
+    doorway: &Doorway<'_>,
+    over: &watch::Sender<bool>,
+    doors: &mut JoinSet<()>,
+) {
+    let meter = Metrics::default().doors.door(listener.door());
+    doors.spawn(http::serve(listener, routes, meter, doorway.limits.clone(), over.subscribe()));
 }
 
 fn routes() -> Router<Why> {

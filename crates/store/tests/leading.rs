@@ -259,3 +259,19 @@ async fn a_pass_is_kept_with_what_it_remembers_and_announces() {
         assert_eq!(w.told().await, [EventType::ProviderUnreachable]);
     }
 }
+
+#[tokio::test]
+async fn of_two_owners_who_would_end_each_other_one_does() {
+    for w in World::each().await {
+        let s = &w.store;
+        s.register_owner(&owner("o-2")).await.unwrap();
+        let (one, two) = (Fence::of_owner("o-1"), Fence::of_owner("o-2"));
+        s.expire_owner(&one, "o-2", at(59), at(100)).await.unwrap();
+        assert_eq!(s.owners().await.unwrap()[1].ended_at, None, "it has renewed its lease since");
+        s.expire_owner(&one, "o-2", at(60), at(100)).await.unwrap();
+        let refused = s.expire_owner(&two, "o-1", at(60), at(101)).await;
+        assert!(matches!(refused, Err(StoreError::Fenced { .. })), "{refused:?}");
+        let ended = s.owners().await.unwrap().into_iter().map(|o| o.ended_at).collect::<Vec<_>>();
+        assert_eq!(ended, [None, Some(at(100))]);
+    }
+}

@@ -9,9 +9,11 @@ use parhelia_core::container::Container;
 use parhelia_core::event::{EventType, Source};
 use parhelia_core::heartbeat::Sample;
 use parhelia_core::ids::ContainerId;
+use parhelia_core::job::JobStatus;
 use parhelia_core::liveness::HealthChange;
 use parhelia_core::state::{ContainerState, Health};
-use parhelia_store::{ContainerFilter, EventFilter};
+use parhelia_store::{ContainerFilter, EventFilter, JobFilter, NewJob, ShownFilter};
+use uuid::Uuid;
 
 fn ids(containers: Vec<Container>) -> Vec<ContainerId> {
     containers.into_iter().map(|c| c.id).collect()
@@ -250,5 +252,53 @@ async fn followers_of_the_tail_are_woken_by_a_commit() {
         assert_eq!(w.store.append_events(vec![], at(0)).await.unwrap(), [0; 0]);
         let tail = EventFilter { after_id: Some(0), ..Default::default() };
         assert_eq!(w.store.events(&tail).await.unwrap().len(), 1);
+    }
+}
+
+/// Ids begin with a digit, a letter in the middle and the last letter there is: whatever a locale makes of them.
+#[tokio::test]
+async fn jobs_are_listed_and_found_by_id_prefix_name_and_page() {
+    for w in World::each().await {
+        let s = &w.store;
+        let ids: Vec<Uuid> = ["0a", "8b", "ff"]
+            .iter()
+            .map(|head| Uuid::parse_str(&format!("{head}000000-0000-4000-8000-000000000000")).unwrap())
+            .collect();
+        for (n, id) in ids.iter().enumerate() {
+            let mut new = intent(n as u64 + 1);
+            new.job = Some(NewJob {
+                id: *id,
+                name: Some(format!("job {n}")),
+                engine: "command".into(),
+                origin_id: None,
+                agent_session: None,
+                timeout_seconds: None,
+                interactive: false,
+                created_by: "local".into(),
+            });
+            s.register(new, vec![], at(n as i64)).await.unwrap();
+        }
+        let listed = async |filter: JobFilter| -> Vec<Uuid> {
+            s.jobs(&filter).await.unwrap().into_iter().map(|job| job.id).collect()
+        };
+        let shown = async |filter: ShownFilter| -> Vec<Uuid> {
+            s.jobs_shown(&filter).await.unwrap().into_iter().map(|shown| shown.job.id).collect()
+        };
+        let newest_first = [ids[2], ids[1], ids[0]];
+        assert_eq!(listed(JobFilter::default()).await, newest_first);
+        assert_eq!(shown(ShownFilter::default()).await, newest_first);
+        for id in &ids {
+            let prefix = Some(id.to_string()[..6].to_owned());
+            assert_eq!(listed(JobFilter { prefix, ..Default::default() }).await, [*id]);
+            assert_eq!(shown(ShownFilter { id: Some(*id), ..Default::default() }).await, [*id]);
+        }
+        let name = Some("job 1".to_owned());
+        assert_eq!(shown(ShownFilter { name, ..Default::default() }).await, [ids[1]]);
+        let before = Some((at(1), ids[1]));
+        assert_eq!(listed(JobFilter { before, ..Default::default() }).await, [ids[0]]);
+        assert_eq!(shown(ShownFilter { before, limit: Some(1), ..Default::default() }).await, [ids[0]]);
+        let over = vec![JobStatus::Finished];
+        assert!(listed(JobFilter { statuses: over.clone(), ..Default::default() }).await.is_empty());
+        assert!(shown(ShownFilter { statuses: over, ..Default::default() }).await.is_empty());
     }
 }

@@ -446,3 +446,59 @@ async fn nothing_acknowledged_is_lost_or_doubled_when_postgresql_is_killed() {
     assert_eq!(told.keys().cloned().collect::<HashSet<_>>(), rows);
     println!("{} kept, {failed} refused while it was away", kept.len());
 }
+
+/// It answers every question and takes nothing: whoever asks whether it is ready must know.
+#[tokio::test]
+async fn a_database_that_takes_no_write_is_not_ready() {
+    let server = Server::start();
+    let url = server.database();
+    let store = Store::open(&url).await.unwrap();
+    store.register_owner(&owner("o-1")).await.unwrap();
+    store.probe().await.unwrap();
+    let admin = connect(&url).await;
+    let full = "CREATE FUNCTION full_disk() RETURNS TRIGGER LANGUAGE plpgsql
+        AS 'BEGIN RAISE EXCEPTION ''no space left'' USING ERRCODE = ''53100''; END';
+        CREATE TRIGGER full_disk BEFORE UPDATE ON owners FOR EACH ROW EXECUTE FUNCTION full_disk()";
+    admin.batch_execute(full).await.unwrap();
+    assert!(store.renew_owner("o-1", at(90)).await.unwrap_err().is_unavailable());
+    let told = store.probe().await.unwrap_err().to_string();
+    assert!(told.contains("no space left"), "{told}");
+    assert_eq!(store.owners().await.unwrap().len(), 1, "what is there can be read");
+    admin.batch_execute("DROP TRIGGER full_disk ON owners").await.unwrap();
+    store.renew_owner("o-1", at(90)).await.unwrap();
+    store.probe().await.unwrap();
+}
+
+/// A statement that waited inside the database for as long as somebody else leads would keep its dead rows.
+#[tokio::test]
+async fn whoever_waits_for_the_seat_keeps_nothing_from_being_cleaned_away() {
+    let server = Server::start();
+    let url = server.database();
+    let store = Store::open(&url).await.unwrap();
+    let seat = store.seat().unwrap();
+    let held = seat.try_take().await.unwrap().unwrap();
+    let waiting = tokio::spawn(async move { seat.take(Duration::from_secs(60)).await });
+    let admin = connect(&url).await;
+    let others =
+        "SELECT COALESCE(BOOL_OR(backend_xmin IS NOT NULL AND NOW() - query_start > INTERVAL '1 s'), FALSE),
+        COUNT(*) FILTER (WHERE query LIKE '%advisory_lock%' OR query LIKE '%leadership%')
+        FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()";
+    let began = until("somebody has waited for more than a second", async || {
+        let row = admin
+            .query_one(
+                "SELECT MAX(NOW() - backend_start) > INTERVAL '2 s' FROM pg_stat_activity
+            WHERE query LIKE '%leadership%' AND pid <> pg_backend_pid()",
+                &[],
+            )
+            .await
+            .unwrap();
+        row.get::<_, Option<bool>>(0).unwrap_or(false).then_some(())
+    });
+    began.await;
+    let row = admin.query_one(others, &[]).await.unwrap();
+    assert!(row.get::<_, i64>(1) > 0, "nobody waits");
+    assert!(!row.get::<_, bool>(0), "a snapshot is held by whoever waits");
+    assert!(!waiting.is_finished());
+    drop(held);
+    timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap().unwrap();
+}

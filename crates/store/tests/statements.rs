@@ -37,6 +37,25 @@ async fn every_file_is_valid_sql_on_a_migrated_postgresql() {
     w.store.close().await.unwrap();
 }
 
+/// Pages and prefixes are found by comparing text, and joins use an index only where both sides compare alike.
+#[tokio::test]
+async fn text_compares_bytewise_in_every_table_whatever_the_locale() {
+    let url = common::postgres::Server::shared().database();
+    parhelia_store::Store::open(&url).await.unwrap().close().await.unwrap();
+    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let collations = "SELECT c.relname || '.' || a.attname, l.collname::TEXT
+        FROM pg_attribute a
+        JOIN pg_class c ON c.oid = a.attrelid AND c.relkind = 'r'
+        JOIN pg_collation l ON l.oid = a.attcollation
+        WHERE c.relnamespace = current_schema()::REGNAMESPACE AND a.attnum > 0 AND NOT a.attisdropped";
+    let found = client.query(collations, &[]).await.unwrap();
+    assert!(found.len() > 100, "the columns of the schema are there");
+    let other = found.iter().filter(|row| row.get::<_, String>(1) != "C");
+    let other: Vec<String> = other.map(|row| row.get(0)).collect();
+    assert!(other.is_empty(), "{other:?}");
+}
+
 fn plan(connection: &Connection, sql: &Sql) -> Vec<String> {
     let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {}", sql.sqlite())).unwrap();
     let count = statement.parameter_count();

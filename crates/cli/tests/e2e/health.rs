@@ -6,7 +6,8 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Home, alive_with, eventually, signal_supervisor, stored_moment, text};
+use crate::harness::{Home, alive_with, eventually, moment, signal_supervisor, stored_moment, text};
+use crate::postgres::signal;
 
 /// The ladder in seconds instead of minutes.
 const QUICK: &str = "[health]\nheartbeat_interval_seconds = 1\ncheck_interval_seconds = 1\n\
@@ -111,11 +112,46 @@ fn our_own_outage_ages_nobody() {
     eventually("the server has watched for 20 s", || {
         let now = home.seen(&id);
         assert_eq!((text(&now, "health"), text(&now, "state")), ("unhealthy", "running"), "{now}");
-        (parhelia_core::time::seconds_between(began, crate::harness::moment(0)) > 20.0).then_some(())
+        (parhelia_core::time::seconds_between(began, moment(0)) > 20.0).then_some(())
     });
     assert!(home.told("container_dead").is_empty() && home.told("container_silent").is_empty());
     signal_supervisor(&sandbox, Signal::CONT);
     home.until_seen(&id, "health", "healthy");
+}
+
+/// A server that was stopped (SIGSTOP, a paused machine) heard nobody meanwhile. By its own clock a silence went on, and
+/// the loop that ends the silent may well wake before the one that judges them.
+#[test]
+fn a_server_that_was_stopped_ends_nobody_for_what_it_did_not_hear() {
+    let config = QUICK
+        .replace("dead_after_seconds = 9", "dead_after_seconds = 600")
+        .replace("stale_threshold_seconds = 6", "stale_threshold_seconds = 20");
+    let home =
+        Home::with_config(&format!("{config}poll_interval_seconds = 1\nauto_terminate_stale = true\n"));
+    let mut server = home.up(&[]);
+    let id = home.start(&[], &["sleep", "600"]);
+    home.until_seen(&id, "health", "healthy");
+    let sandbox = frozen(&home, &id);
+    home.until_seen(&id, "health", "degraded");
+    signal(&mut server, Signal::STOP);
+    // Three periods and twenty seconds: only who is away for longer knows that it was.
+    let stopped = moment(0);
+    eventually("it was away for 25 s", || {
+        (parhelia_core::time::seconds_between(stopped, moment(0)) > 25.0).then_some(())
+    });
+    signal(&mut server, Signal::CONT);
+    home.reconcile();
+    let back = home.seen(&id);
+    assert_eq!((text(&back, "state"), text(&back, "desired")), ("running", "running"), "{back}");
+    assert_ne!(back["health"], "unhealthy", "nobody is older for our absence: {back}");
+    signal_supervisor(&sandbox, Signal::CONT);
+    home.until_seen(&id, "health", "healthy");
+    assert!(home.told("stop_requested").is_empty() && home.told("container_unhealthy").is_empty());
+
+    // What it hears nothing of while it is there ends all the same.
+    frozen(&home, &id);
+    let ended = home.until_seen(&id, "state", "terminated");
+    assert_eq!(text(&ended, "termination_reason"), "stale", "{ended}");
 }
 
 fn history(home: &Home, id: &str) -> Vec<Value> {

@@ -23,15 +23,24 @@ use super::{Inner, LABEL_NAME, LABEL_SUPERVISOR, observe, secrets};
 use crate::supervise::{JOBS_DIRECTORY, SECRET_FILE};
 use crate::{CreateError, ProviderError, SandboxRef};
 
+/// What we put into a container is in here.
+const OURS: &str = "/.parhelia";
+
 pub(crate) async fn create(
     inner: &Arc<Inner>,
     spec: &SandboxSpec,
     secret: Option<&str>,
 ) -> Result<Sandbox, CreateError> {
     let image = validate(inner, spec).map_err(CreateError::Rejected)?;
-    let secrets =
-        secrets::resolve(&inner.config.secrets, &spec.surroundings.secrets).map_err(CreateError::Rejected)?;
-    let image_user = have_image(inner, image).await?;
+    let prepared = async {
+        let secrets = secrets::resolve(&inner.config.secrets, &spec.surroundings.secrets);
+        Ok((secrets.map_err(CreateError::Rejected)?, have_image(inner, image).await?))
+    };
+    let (secrets, image_user) = match prepared.await {
+        Ok(prepared) => prepared,
+        Err(CreateError::Rejected(why)) => return settle(inner, spec, why).await,
+        Err(unknown) => return Err(unknown),
+    };
     let docker = inner.engine.client().await.map_err(unknown)?;
     let options = CreateContainerOptionsBuilder::default().name(spec.container_id.as_str()).build();
     let body = body(inner, spec, image);
@@ -88,12 +97,35 @@ async fn refused(inner: &Inner, error: Error) -> CreateError {
     }
 }
 
-/// Made and useless: it goes, so that nothing of it is left behind a refusal.
+/// What was there at an earlier attempt (a secret, the image) is missing now, and that attempt may have made it: a refusal
+/// must leave nothing behind.
+async fn settle(inner: &Arc<Inner>, spec: &SandboxSpec, why: String) -> Result<Sandbox, CreateError> {
+    let by_name = SandboxRef { container_id: spec.container_id.clone(), sandbox_id: None };
+    match observe::inspect(inner, &by_name).await {
+        Ok(Inspection::Absent) => Err(CreateError::Rejected(why)),
+        Ok(Inspection::Present(found)) if found.tags.instance != spec.instance_id => {
+            Err(CreateError::Rejected(why))
+        }
+        Ok(Inspection::Present(found)) if found.phase == Phase::Starting => {
+            Err(discard(inner, &found, why).await)
+        }
+        Ok(Inspection::Present(found)) => Ok(*found),
+        // A stranger has its name.
+        Err(ProviderError::Rejected(_)) => Err(CreateError::Rejected(why)),
+        Err(ProviderError::Unreachable(away)) => Err(CreateError::Unknown(format!("{why}; {away}"))),
+    }
+}
+
 async fn give_up(inner: &Inner, made: &Sandbox, error: Error, what: &str) -> CreateError {
     let why = format!("{what}: {}", told(&error));
     if status(&error).is_none() {
         return CreateError::Unknown(why);
     }
+    discard(inner, made, why).await
+}
+
+/// Made and useless: it goes, so that nothing of it is left behind a refusal.
+async fn discard(inner: &Inner, made: &Sandbox, why: String) -> CreateError {
     let Ok(docker) = inner.engine.client().await else { return CreateError::Unknown(why) };
     let options = RemoveContainerOptionsBuilder::default().v(true).build();
     match docker.remove_container(&made.sandbox_id, Some(options)).await {
@@ -144,6 +176,15 @@ fn validate<'a>(inner: &Inner, spec: &'a SandboxSpec) -> Result<&'a str, String>
     }
     for volume in &spec.surroundings.volumes {
         volume.check()?;
+        let secret = !spec.surroundings.secrets.is_empty() && lies_in(secrets::DIRECTORY, &volume.path);
+        if secret || lies_in(&volume.path, OURS) || lies_in(OURS, &volume.path) {
+            return Err(format!(
+                "the volume {} at {} would keep what is put there for this container alone ({}); choose another path",
+                volume.name,
+                volume.path,
+                if secret { secrets::DIRECTORY } else { OURS }
+            ));
+        }
     }
     let supervisor = &inner.config.supervisor;
     if supervisor.mode == DockerSupervisor::Off {
@@ -161,6 +202,14 @@ fn validate<'a>(inner: &Inner, spec: &'a SandboxSpec) -> Result<&'a str, String>
         ));
     }
     Ok(image)
+}
+
+/// Whether a path is a directory, or in it.
+fn lies_in(path: &str, directory: &str) -> bool {
+    let parts = |path: &str| -> Vec<String> {
+        path.split('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned).collect()
+    };
+    parts(path).starts_with(&parts(directory))
 }
 
 /// The image must be there; it is pulled only if the configuration says so. Gives its default user.
@@ -182,7 +231,9 @@ async fn have_image(inner: &Inner, image: &str) -> Result<Option<String>, Create
     while let Some(step) = progress.next().await {
         let failed = match step {
             Ok(step) => step.error_detail.and_then(|detail| detail.message),
-            Err(error) => Some(told(&error)),
+            // Its own word, and not that it has gone in the middle of it.
+            Err(error) if status(&error).is_some() => Some(told(&error)),
+            Err(error) => return Err(refused(inner, error).await),
         };
         if let Some(why) = failed {
             return Err(CreateError::Rejected(format!("the image '{image}' could not be pulled: {why}")));
@@ -257,6 +308,8 @@ fn body(inner: &Inner, spec: &SandboxSpec, image: &str) -> ContainerCreateBody {
         env: Some(env),
         working_dir: spec.workdir.clone(),
         user: around.user.clone(),
+        // An image's own would go to our supervisor, which passes on a termination and nothing else.
+        stop_signal: (supervisor.mode != DockerSupervisor::Off).then(|| "SIGTERM".to_owned()),
         labels: Some(labels),
         host_config: Some(host_config),
         ..ContainerCreateBody::default()
@@ -266,6 +319,16 @@ fn body(inner: &Inner, spec: &SandboxSpec, image: &str) -> ContainerCreateBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_lies_in_itself_and_in_what_is_above_it() {
+        for (path, directory) in
+            [("/run/secrets", "/run"), ("/run/secrets", "/run/./secrets/"), ("/a/b", "/")]
+        {
+            assert!(lies_in(path, directory), "{path} {directory}");
+        }
+        assert!(!lies_in("/run/secrets", "/run/secrets/deeper") && !lies_in("/running", "/run"));
+    }
 
     #[test]
     fn an_image_without_a_tag_is_the_latest_and_not_all_of_them() {

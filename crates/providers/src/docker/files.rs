@@ -35,14 +35,14 @@ impl Files {
     }
 }
 
-/// One entry of a POSIX (ustar) archive. Names are ours and short, so no extension is needed.
+/// One entry of a POSIX (ustar) archive. Names are at most 100 bytes long, so no extension is needed.
 fn entry(tar: &mut Vec<u8>, name: &str, kind: u8, mode: u32, (uid, gid): (u32, u32), data: &[u8]) {
     let mut header = [0u8; 512];
     let mut put = |at: usize, text: &[u8]| header[at..at + text.len()].copy_from_slice(text);
     put(0, name.as_bytes());
     put(100, format!("{mode:07o}").as_bytes());
-    put(108, number(uid).as_bytes());
-    put(116, number(gid).as_bytes());
+    put(108, &number(uid));
+    put(116, &number(gid));
     put(124, format!("{:011o}", data.len()).as_bytes());
     put(136, b"00000000000");
     put(148, b"        ");
@@ -55,7 +55,27 @@ fn entry(tar: &mut Vec<u8>, name: &str, kind: u8, mode: u32, (uid, gid): (u32, u
     tar.resize(tar.len().div_ceil(512) * 512, 0);
 }
 
-/// Seven octal digits are what the field holds; a larger id belongs to nobody.
-fn number(id: u32) -> String {
-    format!("{:07o}", id.min(0o7_777_777))
+/// Seven octal digits, as long as they hold it; else as bytes, which a first bit says.
+fn number(id: u32) -> [u8; 8] {
+    let mut field = [0; 8];
+    if id <= 0o7_777_777 {
+        field[..7].copy_from_slice(format!("{id:07o}").as_bytes());
+    } else {
+        field[0] = 0x80;
+        field[4..].copy_from_slice(&id.to_be_bytes());
+    }
+    field
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_of_any_size_fits() {
+        assert_eq!(&number(1000), b"0001750\0");
+        assert_eq!(&number(2_097_151), b"7777777\0");
+        assert_eq!(number(2_097_152), [0x80, 0, 0, 0, 0, 0x20, 0, 0]);
+        assert_eq!(number(u32::MAX), [0x80, 0, 0, 0, 255, 255, 255, 255]);
+    }
 }

@@ -2,6 +2,7 @@
 //! a socket that is mounted from here. That socket takes heartbeats and nothing else.
 
 use bollard::Docker;
+use bollard::errors::Error;
 use bollard::models::{ContainerInspectResponse, Mount, MountType};
 use bollard::query_parameters::DownloadFromContainerOptionsBuilder;
 use futures::StreamExt;
@@ -9,7 +10,8 @@ use parhelia_core::config::DockerSupervisor;
 use parhelia_core::sandbox::{Phase, Sandbox, SandboxSpec};
 use parhelia_core::state::TerminationReason;
 
-use super::{LABEL_SUPERVISOR, Supervisor, observe};
+use super::engine::{status, told};
+use super::{Inner, LABEL_SUPERVISOR, Supervisor, observe};
 use crate::process::jobdir::JobResult;
 use crate::supervise::{JOB, JOBS_DIRECTORY};
 
@@ -63,32 +65,51 @@ pub(crate) fn wrap(supervisor: &Supervisor, spec: &SandboxSpec) -> Wrapped {
 }
 
 /// The engine knows the exit code, the supervisor why: an idle timeout, a command that is not there. Its record
-/// stays in the ended container. Without one the engine's word stands.
-pub(crate) async fn explain(docker: &Docker, found: &ContainerInspectResponse, sandbox: &mut Sandbox) {
+/// stays in the ended container. Without one the engine's word stands; where nobody can say whether there is one,
+/// nothing is known yet.
+pub(crate) async fn explain(
+    inner: &Inner,
+    docker: &Docker,
+    found: &ContainerInspectResponse,
+    sandbox: &mut Sandbox,
+) {
     let supervised = observe::labels(found).is_some_and(|labels| labels.contains_key(LABEL_SUPERVISOR));
     let Phase::Exited(exit) = &mut sandbox.phase else { return };
-    let told = matches!(exit.reason, TerminationReason::Completed | TerminationReason::Oom);
-    if !supervised || told {
+    let known = matches!(exit.reason, TerminationReason::Completed | TerminationReason::Oom);
+    if !supervised || known {
         return;
     }
     let path = format!("{JOBS_DIRECTORY}/{JOB}/result.json");
-    if let Some(result) = read(docker, &sandbox.sandbox_id, &path).await {
-        exit.reason = result.reason.parse().unwrap_or(exit.reason);
-        exit.message = result.message.or(result.signal).or(exit.message.take());
+    let asked = tokio::time::timeout(inner.patience(), read(docker, &sandbox.sandbox_id, &path)).await;
+    match asked.unwrap_or(Err(Error::RequestTimeoutError)) {
+        Ok(Some(result)) => {
+            exit.reason = result.reason.parse().unwrap_or(exit.reason);
+            exit.message = result.message.or(result.signal).or(exit.message.take());
+        }
+        Ok(None) => {}
+        Err(error) => {
+            let why = format!("it has ended, and its supervisor's record could not be had: {}", told(&error));
+            sandbox.phase = Phase::Unknown { why };
+        }
     }
 }
 
-async fn read(docker: &Docker, id: &str, path: &str) -> Option<JobResult> {
+/// `None` where the engine has none, or none of ours. An error: it did not say.
+async fn read(docker: &Docker, id: &str, path: &str) -> Result<Option<JobResult>, Error> {
     let options = DownloadFromContainerOptionsBuilder::default().path(path).build();
     let mut stream = std::pin::pin!(docker.download_from_container(id, Some(options)));
     let mut archive = Vec::new();
     while let Some(piece) = stream.next().await {
-        archive.extend_from_slice(&piece.ok()?);
+        match piece {
+            Ok(piece) => archive.extend_from_slice(&piece),
+            Err(error) if status(&error).is_some() => return Ok(None),
+            Err(error) => return Err(error),
+        }
         if archive.len() > LARGEST_RESULT_BYTES {
-            return None;
+            return Ok(None);
         }
     }
-    serde_json::from_slice(only_file(&archive)?).ok()
+    Ok(only_file(&archive).and_then(|record| serde_json::from_slice(record).ok()))
 }
 
 /// The content of the one file of an archive.

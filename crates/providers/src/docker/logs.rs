@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use bollard::errors::Error;
 use bollard::query_parameters::LogsOptionsBuilder;
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -105,7 +106,13 @@ pub(crate) async fn read(
     let mut skip = start.skip;
     let mut bytes = Vec::new();
     let mut whole = true;
-    while let Some(entry) = output.next().await {
+    loop {
+        // Nothing is waited for: an engine that stops in the middle has stopped.
+        let entry = match tokio::time::timeout(inner.config.timeout, output.next()).await {
+            Ok(Some(entry)) => entry,
+            Ok(None) => break,
+            Err(_) => return Err(inner.engine.failed(&Error::RequestTimeoutError).await),
+        };
         let entry = match entry {
             Ok(entry) => entry.into_bytes(),
             Err(error) if status(&error) == Some(404) => break,
@@ -166,11 +173,20 @@ fn remember(inner: &Inner, id: String, place: Place) {
     if positions.len() >= CONTAINERS_REMEMBERED && !positions.contains_key(&id) {
         positions.clear();
     }
-    let places = positions.entry(id).or_default();
-    if places.last().is_some_and(|last| last.offset >= place.offset) {
+    keep(positions.entry(id).or_default(), place);
+}
+
+/// In the order of their offsets. The last one is where most go on; the others stay far enough apart to be few, and near
+/// enough to be useful to somebody who reads from elsewhere.
+fn keep(places: &mut Vec<Place>, place: Place) {
+    let at = places.partition_point(|known| known.offset < place.offset);
+    let far = |other: Option<&Place>| other.is_none_or(|it| it.offset.abs_diff(place.offset) >= APART_BYTES);
+    if at < places.len() {
+        if far(places.get(at)) && far(at.checked_sub(1).and_then(|before| places.get(before))) {
+            places.insert(at, place);
+        }
         return;
     }
-    // The last one is the reader's own; the others stay where they are useful to somebody who comes later.
     if let [.., before, last] = places[..]
         && last.offset - before.offset < APART_BYTES
     {
@@ -193,6 +209,22 @@ mod tests {
         assert_eq!(reader.place(), Some(Place { offset: 23, since: 102, skip: 2, newest: 104 }));
         reader.pass(50, 1);
         assert_eq!(reader.place(), None, "the clock was set back");
+    }
+
+    #[test]
+    fn places_are_kept_in_order_wherever_somebody_reads() {
+        let at = |offset| Place { offset, ..BEGINNING };
+        let offsets = |places: &[Place]| places.iter().map(|place| place.offset).collect::<Vec<_>>();
+        let (mut places, far) = (Vec::new(), APART_BYTES);
+        // Somebody looked at the end first.
+        for offset in [10 * far, far, far + 1, 2 * far, 10 * far] {
+            keep(&mut places, at(offset));
+        }
+        assert_eq!(offsets(&places), [far, 2 * far, 10 * far]);
+        // It grows: the last place goes along.
+        keep(&mut places, at(10 * far + 1));
+        keep(&mut places, at(10 * far + 2));
+        assert_eq!(offsets(&places), [far, 2 * far, 10 * far, 10 * far + 2]);
     }
 
     #[test]

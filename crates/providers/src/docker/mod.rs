@@ -29,7 +29,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use self::engine::{Address, Engine};
-use crate::{Capabilities, CreateError, LogChunk, Provider, ProviderError, SandboxRef, Vital};
+use crate::{Capabilities, CreateError, LogChunk, Provider, ProviderError, SandboxRef, Vitals};
 
 /// What people call it; the container's own name is our id.
 pub(crate) const LABEL_NAME: &str = "parhelia.name";
@@ -128,6 +128,11 @@ impl Drop for DockerProvider {
 }
 
 impl Inner {
+    /// How long one container among many may keep us waiting: far less than everybody together.
+    fn patience(&self) -> Duration {
+        self.config.timeout / 4
+    }
+
     /// Told to people once, however often it is met.
     fn set_aside(&self, sentence: String) {
         let mut quarantined = locked(&self.quarantined);
@@ -209,8 +214,8 @@ impl Provider for DockerProvider {
         std::mem::take(&mut locked(&self.inner.quarantined).sentences)
     }
 
-    async fn vitals(&self) -> Result<Vec<Vital>, ProviderError> {
-        stats::vitals(&self.inner).await
+    async fn vitals(&self) -> Result<Option<Vitals>, ProviderError> {
+        stats::vitals(&self.inner).await.map(Some)
     }
 
     fn keeps_ended_seconds(&self) -> Option<u64> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bollard::Docker;
+use bollard::errors::Error;
 use bollard::models::{ContainerInspectResponse, ContainerState, ContainerStateStatusEnum, ContainerSummary};
 use bollard::query_parameters::ListContainersOptionsBuilder;
 use futures::{StreamExt, stream};
@@ -15,16 +16,19 @@ use parhelia_core::sandbox::{
     Exit, Inspection, Listing, Phase, Resources, Sandbox, TAG_CONTAINER, TAG_INSTANCE, TAG_TASK, Tags,
 };
 use parhelia_core::state::TerminationReason;
+use parhelia_core::time::seconds_between;
 
 use super::engine::{status, told};
 use super::{Inner, LABEL_NAME, OUR_LABELS, locked};
 use crate::{ProviderError, SandboxRef};
 
 /// Questions to the engine under way at once.
-const QUESTIONS: usize = 8;
-/// At one that may have died for lack of memory.
+pub(crate) const QUESTIONS: usize = 8;
+/// At those that may have died for lack of memory.
 const SECOND_LOOKS: u32 = 3;
 const SECOND_LOOK: Duration = Duration::from_millis(200);
+/// What ended longer ago is known in full, unless the engine's clock is another than ours.
+const FRESH_END_SECONDS: f64 = 60.0;
 
 /// The engine, and its directory: older engines of one machine share an id, however many of them run there.
 pub(crate) async fn identity(inner: &Inner) -> Result<String, ProviderError> {
@@ -64,34 +68,30 @@ pub(crate) async fn list(inner: &Arc<Inner>) -> Result<Listing, ProviderError> {
             None => wanted.push((id, tags, summary)),
         }
     }
-    let asked: Vec<_> = wanted
+    let mut looked = look(inner, &docker, wanted.iter().map(|(id, ..)| id.clone()).collect()).await;
+    let docker = &docker;
+    let described: Vec<_> = wanted
         .into_iter()
         .map(|(id, tags, summary)| {
-            let docker = docker.clone();
+            let looked = looked.remove(&id);
             async move {
-                let epoch = inner.memory_epoch();
-                match look(&docker, &id).await {
-                    Ok(found) => {
+                match looked? {
+                    (epoch, Ok(found)) => {
                         let mut sandbox = sandbox(&found, id.clone(), tags);
-                        super::inside::explain(&docker, &found, &mut sandbox).await;
+                        super::inside::explain(inner, docker, &found, &mut sandbox).await;
                         inner.remember(epoch, &id, &found, &sandbox);
                         Some(sandbox)
                     }
                     // Removed since it was listed: the next listing will not have it.
-                    Err(error) if status(&error) == Some(404) => None,
-                    Err(error) => Some(undescribed(id, tags, summary, told(&error))),
+                    (_, Err(error)) if status(&error) == Some(404) => None,
+                    (_, Err(error)) => Some(undescribed(id, tags, summary, told(&error))),
                 }
             }
         })
         .collect();
-    let mut asked = stream::iter(asked).buffer_unordered(QUESTIONS);
-    let mut complete = true;
-    while let Some(sandbox) = asked.next().await {
-        match sandbox {
-            Some(sandbox) => seen.push(sandbox),
-            None => complete = false,
-        }
-    }
+    let described: Vec<Option<Sandbox>> = stream::iter(described).buffer_unordered(QUESTIONS).collect().await;
+    let complete = described.iter().all(Option::is_some);
+    seen.extend(described.into_iter().flatten());
     inner.forget_all_but(&ids);
     if identity(inner).await? != before {
         return Err(ProviderError::Unreachable(format!(
@@ -109,7 +109,7 @@ pub(crate) async fn inspect(inner: &Arc<Inner>, sandbox: &SandboxRef) -> Result<
         Some((id, found)) => match tags(inner, labels(&found), &id) {
             Some(tags) => {
                 let mut sandbox = self::sandbox(&found, id, tags);
-                super::inside::explain(&inner.engine.client().await?, &found, &mut sandbox).await;
+                super::inside::explain(inner, &inner.engine.client().await?, &found, &mut sandbox).await;
                 Inspection::Present(Box::new(sandbox))
             }
             None => {
@@ -121,25 +121,43 @@ pub(crate) async fn inspect(inner: &Arc<Inner>, sandbox: &SandboxRef) -> Result<
     })
 }
 
-/// The engine's word of one container. It learns of a lack of memory a moment after the death itself, so one that may
-/// have died of it is looked at again before anything is made of it.
-async fn look(docker: &Docker, name: &str) -> Result<ContainerInspectResponse, bollard::errors::Error> {
-    let mut found = docker.inspect_container(name, None).await?;
+/// What the engine says of a container, and what it had told of changes before it was asked.
+type Look = (u64, Result<ContainerInspectResponse, Error>);
+
+/// The engine's word of each. It learns of a lack of memory a moment after the death itself, so those that may have died of
+/// it are looked at again, all together, before anything is made of them. One that it cannot describe keeps nobody waiting.
+async fn look(inner: &Inner, docker: &Docker, names: Vec<String>) -> HashMap<String, Look> {
+    let ask = |name: String| async move {
+        let epoch = inner.memory_epoch();
+        let answer = tokio::time::timeout(inner.patience(), docker.inspect_container(&name, None)).await;
+        (name, (epoch, answer.unwrap_or(Err(Error::RequestTimeoutError))))
+    };
+    let ask_all = |names: Vec<String>| stream::iter(names).map(ask).buffer_unordered(QUESTIONS);
+    let mut looked: HashMap<String, Look> = ask_all(names).collect().await;
     for _ in 0..SECOND_LOOKS {
-        if !perhaps_for_memory(&found) {
+        let now = inner.config.clock.now();
+        let in_doubt = |(_, answer): &Look| answer.as_ref().is_ok_and(|it| perhaps_for_memory(it, now));
+        let in_doubt: Vec<String> =
+            looked.iter().filter(|(_, look)| in_doubt(look)).map(|(name, _)| name.clone()).collect();
+        if in_doubt.is_empty() {
             break;
         }
         tokio::time::sleep(SECOND_LOOK).await;
-        found = docker.inspect_container(name, None).await?;
+        looked.extend(ask_all(in_doubt).collect::<Vec<_>>().await);
     }
-    Ok(found)
+    looked
 }
 
-/// Killed under a limit of memory, and the engine does not say why.
-fn perhaps_for_memory(found: &ContainerInspectResponse) -> bool {
+/// Killed under a limit of memory a moment ago, and the engine does not say why.
+fn perhaps_for_memory(found: &ContainerInspectResponse, now: Timestamp) -> bool {
     let limited = found.host_config.as_ref().and_then(|host| host.memory).is_some_and(|bytes| bytes > 0);
     let killed = |state: &ContainerState| state.exit_code == Some(137) && state.oom_killed != Some(true);
-    limited && found.state.as_ref().is_some_and(|state| state.running != Some(true) && killed(state))
+    let fresh = |state: &ContainerState| {
+        let at = state.finished_at.as_deref().and_then(moment);
+        at.is_none_or(|at| seconds_between(at, now) < FRESH_END_SECONDS)
+    };
+    let state = found.state.as_ref().filter(|state| state.running != Some(true));
+    limited && state.is_some_and(|state| killed(state) && fresh(state))
 }
 
 pub(crate) async fn find(
@@ -152,7 +170,8 @@ pub(crate) async fn find(
         let shown: String = name.chars().take(60).collect();
         return Err(ProviderError::Rejected(format!("'{shown}' is not a container of the docker provider")));
     }
-    match look(&docker, name).await {
+    let looked = look(inner, &docker, vec![name.to_owned()]).await.remove(name);
+    match looked.map_or(Err(Error::RequestTimeoutError), |(_, answer)| answer) {
         Ok(found) => {
             let id = found.id.clone().unwrap_or_else(|| name.to_owned());
             Ok(Some((id, found)))

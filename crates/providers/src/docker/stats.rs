@@ -14,10 +14,8 @@ use parhelia_core::ids::ContainerId;
 use parhelia_core::sandbox::TAG_CONTAINER;
 use parhelia_core::time::seconds_between;
 
-use super::{Inner, LABEL_SUPERVISOR, locked};
-use crate::{ProviderError, Vital};
-
-const QUESTIONS: usize = 8;
+use super::{Inner, LABEL_SUPERVISOR, locked, observe};
+use crate::{ProviderError, Vital, Vitals};
 
 /// Its CPU time at the last look, and when that was.
 #[derive(Debug, Clone, Copy)]
@@ -26,9 +24,10 @@ pub(crate) struct Meter {
     at: Duration,
 }
 
-/// One sample of each running container. A paused one gets none: it does not live. One that cannot be asked is
-/// left out, and its silence will tell.
-pub(crate) async fn vitals(inner: &Arc<Inner>) -> Result<Vec<Vital>, ProviderError> {
+/// One sample of each running container. A paused one gets none: it does not live. One that cannot be asked, or does
+/// not answer in its share of the time, is left out, and its silence will tell.
+pub(crate) async fn vitals(inner: &Arc<Inner>) -> Result<Vitals, ProviderError> {
+    let identity = observe::identity(inner).await?;
     let docker = inner.engine.client().await?;
     let filters = HashMap::from([
         ("label".to_owned(), vec![TAG_CONTAINER.to_owned()]),
@@ -52,7 +51,7 @@ pub(crate) async fn vitals(inner: &Arc<Inner>) -> Result<Vec<Vital>, ProviderErr
         .into_iter()
         .map(|(sandbox_id, container_id)| {
             let docker = docker.clone();
-            async move {
+            let asked = async move {
                 let options = StatsOptionsBuilder::default().stream(false).one_shot(true).build();
                 let answer = docker.stats(&sandbox_id, Some(options)).boxed().next().await?.ok()?;
                 let found = docker.inspect_container(&sandbox_id, None).await.ok()?;
@@ -60,10 +59,12 @@ pub(crate) async fn vitals(inner: &Arc<Inner>) -> Result<Vec<Vital>, ProviderErr
                 found.state.as_ref().filter(|state| state.running == Some(true))?;
                 let sample = sample(inner, &sandbox_id, container_id, &answer, &found);
                 Some(Vital { sandbox_id, sample })
-            }
+            };
+            async move { tokio::time::timeout(inner.patience(), asked).await.ok().flatten() }
         })
         .collect();
-    Ok(stream::iter(asked).buffer_unordered(QUESTIONS).filter_map(std::future::ready).collect().await)
+    let answers = stream::iter(asked).buffer_unordered(observe::QUESTIONS);
+    Ok(Vitals { identity, seen: answers.filter_map(std::future::ready).collect().await })
 }
 
 fn sample(
@@ -95,7 +96,7 @@ fn sample(
     });
     let most = memory.and_then(|memory| memory.limit).filter(|limit| *limit > 0).map(|limit| limit as f64);
     let now = inner.config.clock.now();
-    let started = found.state.as_ref().and_then(|s| s.started_at.as_deref()).and_then(super::observe::moment);
+    let started = found.state.as_ref().and_then(|s| s.started_at.as_deref()).and_then(observe::moment);
     Sample {
         cpu_percent,
         memory_percent: bytes.zip(most).map(|(used, most)| round(100.0 * used / most)),

@@ -16,6 +16,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// A stream that fails does so at once.
 const SETTLED_AFTER: Duration = Duration::from_millis(200);
+/// From elsewhere even the end of a connection may not arrive: one over which nothing came for this long is made anew.
+const QUIET_ELSEWHERE: Duration = Duration::from_secs(300);
 /// What happened this long before we listen is told again: the engine's clock need not be ours.
 const OVERLAP_SECONDS: i64 = 60;
 /// Commands that are run inside, attaching and the like change nothing that we show.
@@ -53,7 +55,12 @@ async fn listen(inner: &Inner) {
     let mut events = std::pin::pin!(docker.events(Some(options)));
     let mut told = false;
     loop {
-        let next = tokio::time::timeout(SETTLED_AFTER, events.next());
+        let patience = match (told, inner.engine.address.is_local()) {
+            (false, _) => SETTLED_AFTER,
+            (true, true) => Duration::MAX,
+            (true, false) => QUIET_ELSEWHERE,
+        };
+        let next = tokio::time::timeout(patience, events.next());
         let event = match next.await {
             Ok(Some(Ok(event))) => event,
             Ok(Some(Err(error))) => {
@@ -61,14 +68,7 @@ async fn listen(inner: &Inner) {
                 return;
             }
             Ok(None) => return,
-            Err(_) if told => match events.next().await {
-                Some(Ok(event)) => event,
-                Some(Err(error)) => {
-                    inner.engine.failed(&error).await;
-                    return;
-                }
-                None => return,
-            },
+            Err(_) if told => return,
             Err(_) => {
                 told = true;
                 inner.begin_to_remember();

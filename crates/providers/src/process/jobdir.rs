@@ -270,7 +270,8 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ReadErro
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
     };
-    let mut bytes = Vec::new();
+    // Nearly all of them fit: one read, and one that finds the end.
+    let mut bytes = Vec::with_capacity(4096);
     file.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     let corrupt = |why| ReadError::Corrupt { path: path.to_owned(), why };
     if bytes.len() as u64 > FILE_MAX_BYTES {

@@ -64,6 +64,17 @@ impl Observer {
         }
     }
 
+    /// Whom we could not have heard, as whoever brings their signs of life did not answer: nobody is older for that.
+    pub fn was_deaf_to<'i>(&self, ids: impl Iterator<Item = &'i ContainerId>) {
+        let now = self.clock.monotonic();
+        let mut ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
+        for id in ids {
+            if let Some(ear) = ears.get_mut(id) {
+                ear.at = now;
+            }
+        }
+    }
+
     /// Whether this process was stopped since its last health pass, and no other pass has made up for that yet.
     pub(super) fn is_just_back(&self, config: &Config) -> bool {
         let last = *self.last_pass.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,13 +14,16 @@ use super::{Context, stopped};
 pub use parhelia_core::session::LEASE_SECONDS;
 
 const RENEW: Duration = Duration::from_secs(20);
+/// After a failure: others watch the lease, and may be able to look before we can write.
+const RETRY: Duration = Duration::from_secs(1);
 
 pub async fn run(context: Context, leads: bool, mut shutdown: watch::Receiver<bool>) -> Ended {
     let meter = context.metrics.loops.meter("lease", "");
+    let mut pause = RENEW;
     loop {
         tokio::select! {
             () = stopped(&mut shutdown) => return Ended::Shutdown,
-            () = tokio::time::sleep(RENEW) => {}
+            () = tokio::time::sleep(pause) => {}
         }
         let until = plus_seconds(context.clock.now(), LEASE_SECONDS);
         let renewed = async {
@@ -33,9 +36,12 @@ pub async fn run(context: Context, leads: bool, mut shutdown: watch::Receiver<bo
         let renewed = renewed.await;
         pass.end(renewed.is_ok());
         match renewed {
-            Ok(()) => {}
+            Ok(()) => pause = RENEW,
             Err(StoreError::Fenced { .. } | StoreError::Conflict { .. }) => return Ended::Fenced,
-            Err(e) => error!(error = %e, "the lease could not be renewed; trying again"),
+            Err(e) => {
+                error!(error = %e, "the lease could not be renewed; trying again");
+                pause = RETRY;
+            }
         }
     }
 }

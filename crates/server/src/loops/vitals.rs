@@ -1,5 +1,6 @@
 //! Brings the signs of life that providers see themselves to the same intake as everybody's heartbeats. It owns
-//! nothing and decides nothing: who is alive is the health loop's to say.
+//! nothing and decides nothing: who is alive is the health loop's to say. Where a provider could not be asked it says
+//! so: then nobody there was silent, we were deaf.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,6 +8,8 @@ use std::time::Duration;
 
 use parhelia_core::heartbeat::Sample;
 use parhelia_core::ids::ContainerId;
+use parhelia_core::reconcile::Tracked;
+use parhelia_providers::Vitals;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
@@ -39,19 +42,18 @@ async fn look(service: &Service, handle: &ProviderHandle) -> bool {
     let provider = handle.provider.name();
     let patience = Duration::from_secs(service.config.reconciler.provider_timeout_seconds);
     let vitals = match tokio::time::timeout(patience, handle.provider.vitals()).await {
-        Ok(Ok(vitals)) if vitals.is_empty() => return true,
-        Ok(Ok(vitals)) => vitals,
-        // The reconciler says that it is away; here that is nobody's heartbeat, and nothing else.
+        Ok(Ok(None)) => return true,
+        Ok(Ok(Some(vitals))) => Some(vitals),
+        // The reconciler says that it is away.
         Ok(Err(error)) => {
             debug!(provider, %error, "no signs of life could be had");
-            return false;
+            None
         }
         Err(_) => {
             debug!(provider, "no signs of life in time");
-            return false;
+            None
         }
     };
-    // By the provider's id: a sandbox may carry the tag of another's row, and those of other instances have none.
     let rows = match service.store.tracked(provider).await {
         Ok(rows) => rows,
         Err(error) => {
@@ -59,9 +61,13 @@ async fn look(service: &Service, handle: &ProviderHandle) -> bool {
             return false;
         }
     };
+    service.observer.was_deaf_to(rows.iter().filter(|row| !speaks_of(&vitals, row)).map(|row| &row.id));
+    let Some(vitals) = vitals else { return false };
+    // By the provider's id: a sandbox may carry the tag of another's row, and those of other instances have none.
     let ours: HashMap<String, ContainerId> =
         rows.into_iter().filter_map(|row| Some((row.sandbox_id?, row.id))).collect();
     let samples: Vec<Sample> = vitals
+        .seen
         .into_iter()
         .filter_map(|vital| {
             let container_id = ours.get(&vital.sandbox_id)?.clone();
@@ -76,4 +82,10 @@ async fn look(service: &Service, handle: &ProviderHandle) -> bool {
         }
     }
     well
+}
+
+/// Whether whoever answered, if anybody did, would know of this one.
+fn speaks_of(vitals: &Option<Vitals>, row: &Tracked) -> bool {
+    let known = |vitals: &Vitals| row.provider_identity.as_ref().is_none_or(|it| *it == vitals.identity);
+    vitals.as_ref().is_some_and(known)
 }

@@ -69,6 +69,13 @@ fn listener_at(path: &Path, mode: u32) -> Result<UnixListener, ServeError> {
     Ok(listener)
 }
 
+pub(super) fn limits(config: &Config) -> Limits {
+    Limits {
+        connections: config.server.max_connections as usize,
+        patience: Duration::from_secs(config.server.client_patience_seconds),
+    }
+}
+
 /// One router behind every door: a door only says who comes in.
 pub(super) fn open_doors(
     app: App,
@@ -78,10 +85,7 @@ pub(super) fn open_doors(
     stopping: &watch::Receiver<bool>,
 ) -> JoinSet<()> {
     let server = &config.server;
-    let limits = Limits {
-        connections: server.max_connections as usize,
-        patience: Duration::from_secs(server.client_patience_seconds),
-    };
+    let limits = limits(config);
     let gate = Gate::new(token, server.max_requests_per_second);
     let metrics = app.metrics.clone();
     let router = http::router(app, gate, server.max_body_bytes as usize);

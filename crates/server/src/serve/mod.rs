@@ -24,7 +24,9 @@ use tracing::info;
 
 use self::begin::{Begun, begin, lock};
 pub(crate) use self::begin::{boot_id, host};
-use self::doors::{SocketFile, container_listener, listen_error, open_doors, tcp_address, unix_listener};
+use self::doors::{
+    SocketFile, container_listener, limits, listen_error, open_doors, tcp_address, unix_listener,
+};
 use self::ending::{asked_to_stop, end, finish, wait_for_end};
 use self::leading::{docker, hear_wakes, start_loops};
 use crate::entropy::{Entropy, SystemEntropy};
@@ -138,7 +140,8 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let mut asked = asked_to_stop();
     let begin = async || begin(&options, &home, &clock, &entropy).await;
     let begun = if options.config.server.database_url.is_some() {
-        let doorway = Doorway { socket: &socket, tcp: tcp.as_ref() };
+        let limits = limits(&options.config);
+        let doorway = Doorway { socket: &socket, tcp: tcp.as_ref(), tls: tls.as_ref(), limits };
         let patience = options.on_demand.then_some(ON_DEMAND_PATIENCE);
         match waiting::until_there(doorway, patience, &mut asked, begin).await {
             Ok(begun) => begun,

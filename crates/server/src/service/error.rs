@@ -52,7 +52,7 @@ impl From<StoreError> for ServiceError {
             unreadable @ StoreError::Unreadable { .. } => Self::Internal(unreadable.to_string()),
             other => Self::Unavailable {
                 message: other.to_string(),
-                fix: "check the disk of the home (free space, permissions), or the shared database; then repeat the request",
+                fix: "check the disk of the home (free space, permissions), or the shared database; then look whether it was done, and repeat the request if not",
             },
         }
     }

@@ -22,6 +22,8 @@ const MAX_LABELS: usize = 64;
 const MAX_ENV: usize = 512;
 const MAX_VOLUMES: usize = 64;
 const MAX_SECRETS: usize = 64;
+/// With `/run/secrets/` before it, it must fit into an entry of an archive (100 bytes).
+const SECRET_NAME_MAX_BYTES: usize = 88;
 
 pub(super) fn run(request: &RunRequest) -> Result<(), ServiceError> {
     let invalid = |message: String, fix: &str| Err(ServiceError::invalid(message, fix));
@@ -163,11 +165,11 @@ fn secrets(request: &RunRequest) -> Result<(), ServiceError> {
     }
     let plain = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || c == b'-';
     for secret in &request.secrets {
-        if secret.is_empty() || secret.len() > 100 || !secret.bytes().all(plain) {
+        if secret.is_empty() || secret.len() > SECRET_NAME_MAX_BYTES || !secret.bytes().all(plain) {
             // What was given may be the value itself, by mistake: it is not repeated.
             return Err(ServiceError::invalid(
                 "a secret is given by its name, and this is not one",
-                "use letters, digits, '_' and '-'; the value comes from {home}/secrets/NAME or the server's environment",
+                "use letters, digits, '_' and '-', at most 88; the value comes from {home}/secrets/NAME or the server's environment",
             ));
         }
     }

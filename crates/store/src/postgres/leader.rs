@@ -19,8 +19,8 @@ use super::run::{meaning, unreachable};
 use crate::error::Result;
 use crate::sql;
 
-/// How often a waiting server looks at the lease.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often a waiting server looks at the seat and at the lease.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// The chair of the leader.
 #[derive(Debug, Clone)]
@@ -64,52 +64,39 @@ impl Seat {
     /// The seat if it is free now.
     pub async fn try_take(&self) -> Result<Option<Seated>> {
         let (client, gone) = self.connect().await?;
-        let ask = format!("SELECT pg_try_advisory_lock({LOCK_LEADER}, hashtext(current_schema()))");
-        let taken: bool =
-            client.query_one(&ask, &[]).await.map_err(|e| meaning(e, "seat", "try_take"))?.get(0);
+        let taken = try_lock(&client).await.map_err(|e| meaning(e, "seat", "try_take"))?;
         Ok(taken.then_some(Seated { _client: client, gone }))
     }
 
-    /// Waits for the seat. It is had at once when its holder dies, and `lease` after a holder froze. An error
-    /// is the database's: ask again.
+    /// Waits for the seat. It is had within a look when its holder dies, and `lease` after a holder froze. An error
+    /// is the database's: ask again. (Nobody waits inside the database: a statement that waits there for days would
+    /// keep every dead row since from being cleaned away.)
     pub async fn take(&self, lease: Duration) -> Result<Seated> {
         let (client, gone) = self.connect().await?;
-        let ask = format!("SELECT pg_advisory_lock({LOCK_LEADER}, hashtext(current_schema()))");
-        let waiting = client.batch_execute(&ask);
-        let watching = self.unseat_the_frozen(lease);
-        tokio::select! {
-            taken = waiting => taken.map_err(|e| meaning(e, "seat", "take"))?,
-            broken = watching => return Err(broken),
-        }
-        Ok(Seated { _client: client, gone })
-    }
-
-    /// Watches the lease on a second connection for as long as it is polled; gives why it cannot.
-    async fn unseat_the_frozen(&self, lease: Duration) -> crate::StoreError {
-        let watch = async {
-            let (client, _gone) = self.connect().await?;
-            let told = |e| meaning(e, "seat", "watch");
-            let (mut last, mut unchanged) = (None, Duration::ZERO);
-            loop {
-                tokio::time::sleep(LOOK).await;
-                let row = client.query_opt(sql::LEADERSHIP.postgres(), &[]).await.map_err(told)?;
-                let now = row.map(|row| (row.get::<_, i64>(1), row.get::<_, String>(2)));
-                // Counted in looks that found no change: a look that took long only makes us more patient.
-                unchanged = if now == last { unchanged + LOOK } else { Duration::ZERO };
-                last = now;
-                if unchanged >= lease {
-                    unchanged = Duration::ZERO;
-                    warn!("the leader has not renewed its lease: its place is taken");
-                    end_holder(&client).await.map_err(told)?;
-                }
+        let told = |e| meaning(e, "seat", "take");
+        let (mut last, mut unchanged) = (None, Duration::ZERO);
+        loop {
+            if try_lock(&client).await.map_err(told)? {
+                return Ok(Seated { _client: client, gone });
             }
-        };
-        let result: Result<std::convert::Infallible> = watch.await;
-        match result {
-            Ok(never) => match never {},
-            Err(error) => error,
+            let row = client.query_opt(sql::LEADERSHIP.postgres(), &[]).await.map_err(told)?;
+            let now = row.map(|row| (row.get::<_, i64>(1), row.get::<_, String>(2)));
+            // Counted in looks that found no change: a look that took long only makes us more patient.
+            unchanged = if now == last { unchanged + LOOK } else { Duration::ZERO };
+            last = now;
+            if unchanged >= lease {
+                unchanged = Duration::ZERO;
+                warn!("the leader has not renewed its lease: its place is taken");
+                end_holder(&client).await.map_err(told)?;
+            }
+            tokio::time::sleep(LOOK).await;
         }
     }
+}
+
+async fn try_lock(client: &Client) -> Result<bool, tokio_postgres::Error> {
+    let ask = format!("SELECT pg_try_advisory_lock({LOCK_LEADER}, hashtext(current_schema()))");
+    Ok(client.query_one(&ask, &[]).await?.get(0))
 }
 
 async fn end_holder(client: &Client) -> Result<(), tokio_postgres::Error> {

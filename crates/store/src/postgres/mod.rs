@@ -6,8 +6,8 @@
 //! have connections of their own. Nothing here knows what a container is.
 //!
 //! **When the connection is lost during a COMMIT nobody can know what became of it.** The caller is told so
-//! (`Unavailable`, "outcome unknown"), and nothing is run again here. Every verb can be repeated by its caller:
-//! rows have ids that the caller made, so a second insert is a `Conflict`; changes are guarded by the state,
+//! (`Unavailable`, "outcome unknown"), and nothing is run again here. Every verb can be repeated by its caller with the same
+//! ids: a second insert of a row is a `Conflict`; changes are guarded by the state,
 //! attempt or epoch that they were decided from; receipts are written once. What may be told twice are a
 //! heartbeat sample, a line of `append_events` and a reconcile cycle, which change no state.
 
@@ -89,6 +89,8 @@ struct Shared {
     pool: Pool<Manager>,
     /// Why the database is away, while it is: callers are told at once, and one task tries to reach it.
     away: Mutex<Option<String>>,
+    /// Why the last write was not taken, while it answers and takes none (a full disk, a standby).
+    unwritable: Mutex<Option<String>>,
     closed: AtomicBool,
     /// The id of the last event that a reader of the tail may see.
     commits: watch::Sender<i64>,
@@ -123,7 +125,8 @@ impl Postgres {
         let shared = Arc::new(Shared {
             address,
             pool,
-            away: Mutex::new(None),
+            away: Mutex::default(),
+            unwritable: Mutex::default(),
             closed: AtomicBool::new(false),
             commits: watch::Sender::new(last_event),
             written: watch::Sender::new(last_event),
@@ -162,8 +165,15 @@ impl Shared {
                 what: format!("no connection to the database was free ({error})"),
                 fix: "try again in a moment".into(),
             }),
-            Err(_) => Err(late()),
+            Err(_) => Err(self.did_not_answer()),
         }
+    }
+
+    /// It may be there and hang: nobody else waits that long to be told.
+    fn did_not_answer(self: &Arc<Self>) -> StoreError {
+        let error = late();
+        self.gone(&error);
+        error
     }
 
     /// The database could not be reached: nobody waits for it, and one task tries until it can be.
@@ -210,12 +220,17 @@ impl Shared {
                 Ok(Err(failure)) => failure,
                 Err(_) => {
                     session.spoiled = true;
-                    Failure::Unknown("the database did not answer in time".into())
+                    Failure::Unknown(self.did_not_answer().to_string())
                 }
             };
             drop(session);
             match failure {
-                Failure::Undone(error) => return Err(error),
+                Failure::Undone(error) => {
+                    if let StoreError::Unavailable { what, .. } = &error {
+                        self.note_unwritable(Some(what.clone()));
+                    }
+                    return Err(error);
+                }
                 Failure::Unknown(what) => return Err(unknown(script, &what)),
                 Failure::Again if left > 0 => {
                     tokio::time::sleep(pause).await;
@@ -230,7 +245,12 @@ impl Shared {
         })
     }
 
+    fn note_unwritable(&self, why: Option<String>) {
+        *self.unwritable.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
     fn told(&self, done: Done) -> Vec<StepOutcome> {
+        self.note_unwritable(None);
         self.written.send_if_modified(|last| {
             let newer = done.last_event > *last;
             *last = done.last_event.max(*last);
@@ -254,7 +274,8 @@ fn late() -> StoreError {
 fn unknown(script: &Script, what: &str) -> StoreError {
     StoreError::Unavailable {
         what: format!("{}: outcome unknown, the answer to its commit never came ({what})", script.name),
-        fix: "look whether it was done; repeating the request is safe".into(),
+        fix: "look whether it was done before you repeat it: what starts something new would start it twice"
+            .into(),
     }
 }
 
@@ -283,19 +304,29 @@ impl Database for Postgres {
 
     async fn read(&self, query: Query, take: Take) -> Result<()> {
         let mut session = self.shared.session().await?;
-        match tokio::time::timeout(PATIENCE, session.query(&query, take)).await {
-            Ok(result) => result,
-            Err(_) => {
+        // A task of its own: a connection goes back when its question is answered, and not when its caller leaves.
+        let shared = self.shared.clone();
+        let work = tokio::spawn(async move {
+            let answer = tokio::time::timeout(PATIENCE, session.query(&query, take)).await;
+            answer.unwrap_or_else(|_| {
                 session.spoiled = true;
-                Err(late())
-            }
-        }
+                Err(shared.did_not_answer())
+            })
+        });
+        work.await.map_err(|_| StoreError::closed())?
     }
 
     async fn probe(&self) -> Result<()> {
         let probe = Query { sql: &sql::PROBE, params: vec![] };
         let answer = self.read(probe, Box::new(|rows| rows.next().map(drop)));
-        tokio::time::timeout(PROBE, answer).await.unwrap_or_else(|_| Err(late()))
+        tokio::time::timeout(PROBE, answer).await.unwrap_or_else(|_| Err(late()))?;
+        match self.shared.unwritable.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            None => Ok(()),
+            Some(what) => Err(StoreError::Unavailable {
+                what: format!("the last write was not taken: {what}"),
+                fix: "mend the cause there; the next write that succeeds clears this".into(),
+            }),
+        }
     }
 
     async fn close(&self) -> Result<()> {

@@ -20,6 +20,7 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0007_vitals", include_str!("../../migrations/postgres/0007_vitals.sql")),
     ("0008_session_trials", include_str!("../../migrations/postgres/0008_session_trials.sql")),
     ("0009_sessions_orphaned", include_str!("../../migrations/postgres/0009_sessions_orphaned.sql")),
+    ("0010_bytewise", include_str!("../../migrations/postgres/0010_bytewise.sql")),
 ];
 
 /// `PHLA` and what follows: the first half of our advisory locks. The second is the schema, so that two

@@ -164,7 +164,8 @@ impl Session {
         };
         // Harmless after a COMMIT that became a rollback; needed after everything else.
         let alive = !self.client.is_closed() && self.client.batch_execute("ROLLBACK").await.is_ok();
-        self.spoiled = !alive;
+        // One that was broken off may have kept the lock that orders events: it ends with the connection.
+        self.spoiled = !alive || error.is_unavailable();
         match error {
             // Whatever the error says: the COMMIT may have been heard, and nobody is left to ask.
             error if committing && !alive => Err(Failure::Unknown(error.to_string())),

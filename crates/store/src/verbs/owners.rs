@@ -124,9 +124,15 @@ impl Store {
     }
 
     /// The caller has watched that lease for as long as it holds: its owner has not renewed it, and is fenced. Nothing
-    /// when it has meanwhile.
-    pub async fn expire_owner(&self, id: &str, lease_until: Timestamp, now: Timestamp) -> Result<()> {
-        let mut script = Script::new("expire_owner");
+    /// when it has meanwhile. Of two who would end each other, the second is refused.
+    pub async fn expire_owner(
+        &self,
+        ours: &Fence,
+        id: &str,
+        lease_until: Timestamp,
+        now: Timestamp,
+    ) -> Result<()> {
+        let mut script = Script::fenced("expire_owner", ours);
         script.step(&sql::OWNER_EXPIRE, params![id, lease_until, now]);
         self.write(script).await.map(drop)
     }

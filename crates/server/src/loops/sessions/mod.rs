@@ -52,6 +52,9 @@ pub struct SessionsLoop {
     due: BTreeSet<SessionId>,
     /// Being looked at.
     busy: HashSet<SessionId>,
+    /// Could not be advanced, and when to try again: by a clock that nobody sets back.
+    failed: BTreeSet<SessionId>,
+    retry_at: Option<Duration>,
     /// When to look whatever happens, by time and by session.
     timers: BTreeSet<(Timestamp, SessionId)>,
     timer_of: HashMap<SessionId, Timestamp>,
@@ -130,6 +133,8 @@ impl SessionsLoop {
             service,
             due: BTreeSet::new(),
             busy: HashSet::new(),
+            failed: BTreeSet::new(),
+            retry_at: None,
             timers: BTreeSet::new(),
             timer_of: HashMap::new(),
             taken: HashMap::new(),
@@ -251,8 +256,9 @@ impl SessionsLoop {
             self.done(&id, trial, result);
         }
         let clock = &self.service.clock;
-        let expiry = self.expiry_at.map(|at| at.saturating_sub(clock.monotonic()) + Duration::from_secs(1));
-        let again = self.missed.then_some(PAUSE).into_iter().chain(expiry).min();
+        let left = |at: Duration| at.saturating_sub(clock.monotonic()) + Duration::from_secs(1);
+        let watched = self.expiry_at.into_iter().chain(self.retry_at).map(left);
+        let again = self.missed.then_some(PAUSE).into_iter().chain(watched).min();
         let again = again.map(|left| plus_seconds(clock.now(), i64::try_from(left.as_secs()).unwrap_or(1)));
         Ok(self.timers.first().map(|(at, _)| *at).into_iter().chain(again).min())
     }
@@ -283,14 +289,15 @@ impl SessionsLoop {
         if now.saturating_sub(self.looked_at) > LOOKED {
             self.leases.clear();
         }
-        self.looked_at = now;
         let found = service.store.owner_leases().await?;
+        self.looked_at = now;
         self.leases.retain(|id, (until, _)| found.get(id) == Some(until));
         for (id, until) in found.into_iter().filter(|(id, _)| *id != service.owner_id) {
             let (_, since) = *self.leases.entry(id.clone()).or_insert((until, now));
             if now.saturating_sub(since) >= LEASE {
                 info!(owner = %id, "its lease was not renewed: it is gone");
-                service.store.expire_owner(&id, until, service.clock.now()).await?;
+                let ours = Fence::of_owner(service.owner_id.as_str());
+                service.store.expire_owner(&ours, &id, until, service.clock.now()).await?;
             }
         }
         self.expiry_at = self.leases.values().map(|(_, since)| *since + LEASE).filter(|at| *at > now).min();
@@ -340,6 +347,9 @@ impl SessionsLoop {
 
     /// Those whose time has come.
     fn wake(&mut self) {
+        if self.retry_at.take_if(|at| *at <= self.service.clock.monotonic()).is_some() {
+            self.due.append(&mut self.failed);
+        }
         let now = self.service.clock.now();
         while let Some((at, id)) = self.timers.first().cloned().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, id.clone()));
@@ -349,7 +359,8 @@ impl SessionsLoop {
     }
 
     fn pause(&self, most: Duration) -> Duration {
-        let most = most.min(Duration::from_secs(1));
+        let retry = self.retry_at.map(|at| at.saturating_sub(self.service.clock.monotonic()));
+        let most = retry.into_iter().fold(most.min(Duration::from_secs(1)), Duration::min);
         let Some((at, _)) = self.timers.first() else { return most };
         let left = at.duration_since(self.service.clock.now());
         let left = u64::try_from(left.as_millis().max(0)).unwrap_or(0);
@@ -387,7 +398,9 @@ impl SessionsLoop {
             Err(StoreError::Fenced { .. }) => return true,
             Err(error) => {
                 warn!(session = %id, %error, "it could not be advanced; it is tried again");
-                Some(plus_seconds(self.service.clock.now(), PAUSE.as_secs() as i64))
+                self.failed.insert(id.clone());
+                self.retry_at.get_or_insert(self.service.clock.monotonic() + PAUSE);
+                None
             }
         };
         if let Some(at) = wake_at {
