@@ -281,6 +281,49 @@ fn an_engine_away_or_exchanged_ends_nothing() {
     assert!(!is_running(&engine, &ids[0]) && is_running(&engine, &ids[1]));
 }
 
+/// Heartbeats of what has no supervisor are the engine's to bring: while it brings none, we are deaf and nobody is silent.
+#[test]
+fn an_engine_away_or_exchanged_for_long_makes_nobody_silent() {
+    let mut engine = DockerEngine::start();
+    let ladder = "[health]\ncheck_interval_seconds = 1\ndegraded_after_seconds = 2\ndead_after_seconds = 8\n\
+                  resumption_window_seconds = 0\n";
+    let policy = "[reconciler]\nstale_threshold_seconds = 5\nauto_terminate_stale = true\n";
+    let quick = config(&engine, "")
+        .replace("[health]\n", ladder)
+        .replace("[reconciler]\n", policy)
+        .replace("poll_interval_seconds = 60", "poll_interval_seconds = 1");
+    let home = Home::with_config(&quick);
+    let _server = home.up(&[]);
+    let ids: Vec<String> = (0..3).map(|_| start(&home, &[], &["sleep", "1000"])).collect();
+    ids.iter().for_each(|id| drop(home.until_seen(id, "health", "healthy")));
+    for exchanged in [false, true] {
+        if exchanged {
+            engine.replace("other");
+        } else {
+            engine.down();
+        }
+        let began = Instant::now();
+        eventually("it was away for twice as long as makes anybody dead", || {
+            let all = home.all_seen();
+            assert!(all.iter().all(|row| row["state"] == "running" && row["health"] != "dead"), "{all:?}");
+            (began.elapsed() > Duration::from_secs(16)).then_some(())
+        });
+        engine.bring_back();
+        for id in &ids {
+            let before = home.seen(id)["last_heartbeat_at"].clone();
+            eventually("it is heard again", || (home.seen(id)["last_heartbeat_at"] != before).then_some(()));
+        }
+        home.reconcile();
+        assert!(home.told("stop_requested").is_empty() && home.told("container_dead").is_empty());
+        assert!(ids.iter().all(|id| is_running(&engine, id)));
+    }
+    // One that the engine itself shows no life of is silent.
+    engine.ok(&["pause", &ids[0]]);
+    let ended = home.until_seen(&ids[0], "state", "terminated");
+    assert_eq!(text(&ended, "termination_reason"), "stale", "{ended}");
+    assert!(is_running(&engine, &ids[1]));
+}
+
 #[test]
 fn a_create_that_was_cut_in_half_is_finished_once() {
     let engine = DockerEngine::start();
@@ -326,6 +369,12 @@ fn a_supervisor_inside_beats_through_the_mounted_socket_and_ends_as_its_command_
     let mut whole = libraries();
     whole.push((crate::harness::parhelia(), "/bin/parhelia".to_owned()));
     engine.import_with("ph-whole:1", &whole);
+    // As many servers' images: their own signal would mean nothing to our supervisor.
+    for image in ["ph-linked:1", "ph-whole:1"] {
+        engine.ok(&["create", "--name", "template", image, "true"]);
+        engine.ok(&["commit", "--change", "STOPSIGNAL SIGQUIT", "template", image]);
+        engine.ok(&["rm", "template"]);
+    }
     for (mode, image) in [("mount", "ph-linked:1"), ("image", "ph-whole:1")] {
         let config = config(&engine, "").replace("[docker]\n", &format!("[docker]\nsupervisor = '{mode}'\n"));
         let home = Home::with_config(&config);
@@ -396,6 +445,7 @@ fn a_supervisor_inside_beats_through_the_mounted_socket_and_ends_as_its_command_
         let said = home.run(&["containers", "stop", &id, "--grace", "20s"]);
         assert_eq!(said.code, 0, "{said:?}");
         assert!(last.elapsed() < Duration::from_secs(60) && !is_running(&engine, &id));
+        assert_ne!(home.seen(&id)["exit_code"], 137, "{mode}: it was asked, and not killed after its grace");
     }
 }
 

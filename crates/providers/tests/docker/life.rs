@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use parhelia_core::sandbox::{Phase, VolumeMount};
+use parhelia_core::sandbox::{Phase, SandboxSpec, VolumeMount};
 use parhelia_core::state::TerminationReason;
 use parhelia_providers::{CreateError, Provider, ProviderError};
 
@@ -88,7 +88,7 @@ async fn an_end_is_told_with_its_code_and_its_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_is_refused_with_what_to_do() {
     let ground = Ground::new();
-    let refused = async |change: &dyn Fn(&mut parhelia_core::sandbox::SandboxSpec), words: &str| {
+    let refused = async |change: &dyn Fn(&mut SandboxSpec), words: &str| {
         let mut spec = spec(&["true"]);
         change(&mut spec);
         match ground.provider.create(&spec).await {
@@ -103,6 +103,14 @@ async fn what_cannot_be_is_refused_with_what_to_do() {
     refused(&|spec| spec.surroundings.secrets = vec!["NOT_SET_ANYWHERE".into()], "NOT_SET_ANYWHERE").await;
     refused(&|spec| spec.idle_timeout_seconds = Some(5), "docker.supervisor").await;
     refused(&|spec| drop(spec.labels.insert("parhelia.instance".into(), "x".into())), "ours to set").await;
+    let volume = |path: &str| VolumeMount { name: "cache".into(), path: path.to_owned(), read_only: false };
+    let secret = |spec: &mut SandboxSpec, path: &str| {
+        spec.surroundings.secrets = vec!["PATH".into()];
+        spec.surroundings.volumes = vec![volume(path)];
+    };
+    refused(&|spec| secret(spec, "/run"), "another path").await;
+    refused(&|spec| secret(spec, "/run/secrets/"), "another path").await;
+    refused(&|spec| spec.surroundings.volumes = vec![volume("/.parhelia/jobs")], "another path").await;
     refused(&|spec| spec.resources.gpu_type = Some("T4".into()), "GPU").await;
     refused(&|spec| spec.resources.memory_mb = Some(1), "memory").await;
 
@@ -121,28 +129,30 @@ async fn a_second_create_finishes_the_first_and_makes_no_other() {
     let ground = Ground::new();
     // As if the server had died, or the answer been lost, between the engine's two steps.
     let half = spec(&["sh", "-c", "cat /run/secrets/KEY; sleep 600"]);
-    let labels = [
-        format!("parhelia.container={}", half.container_id),
-        format!("parhelia.instance={}", half.instance_id),
-    ];
-    ground.engine.ok(&[
-        "create",
-        "--name",
-        half.container_id.as_str(),
-        "--label",
-        &labels[0],
-        "--label",
-        &labels[1],
-        IMAGE,
-        "sleep",
-        "600",
-    ]);
+    let halves = |spec: &SandboxSpec| {
+        let name = spec.container_id.as_str();
+        let labels = [
+            format!("--label=parhelia.container={name}"),
+            format!("--label=parhelia.instance={}", spec.instance_id),
+        ];
+        ground.engine.ok(&["create", "--name", name, &labels[0], &labels[1], IMAGE, "sleep", "600"]);
+    };
+    halves(&half);
     assert_eq!(ground.seen(&half).await.unwrap().phase, Phase::Starting);
     let (first, again) = tokio::join!(ground.provider.create(&half), ground.provider.create(&half));
     let (first, again) = (first.unwrap(), again.unwrap());
     assert_eq!(first.sandbox_id, again.sandbox_id);
     assert_eq!(ground.provider.create(&half).await.unwrap().phase, Phase::Running);
     assert_eq!(ground.listing().await.sandboxes.len(), 1);
+
+    // What an earlier attempt had is missing now: nothing of that attempt stays behind the refusal.
+    let mut poor = spec(&["sleep", "600"]);
+    halves(&poor);
+    assert_eq!(ground.seen(&poor).await.unwrap().phase, Phase::Starting);
+    poor.surroundings.secrets = vec!["NOT_SET_ANYWHERE".into()];
+    let error = ground.provider.create(&poor).await.unwrap_err();
+    assert!(matches!(&error, CreateError::Rejected(why) if why.contains("NOT_SET_ANYWHERE")), "{error:?}");
+    assert!(ground.is_absent(&poor).await);
 
     // A name of ours in other hands is not taken over.
     let taken = spec(&["true"]);
@@ -207,14 +217,16 @@ async fn the_engines_figures_are_heartbeats_of_what_runs() {
     let (over, _) = ground.start(&["true"]).await;
     ground.ended(&over).await;
 
-    let first = ground.provider.vitals().await.unwrap();
+    let vitals = async || ground.provider.vitals().await.unwrap().unwrap();
+    assert_eq!(vitals().await.identity, ground.listing().await.identity);
+    let first = vitals().await.seen;
     assert_eq!(first.len(), 1, "{first:?}");
     assert_eq!(first[0].sandbox_id, made.sandbox_id);
     // Its half core may be contested by other tests; over some seconds it gets a good part of it.
     let began = Instant::now();
     let sample = loop {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let sample = ground.provider.vitals().await.unwrap().remove(0).sample;
+        let sample = vitals().await.seen.remove(0).sample;
         if sample.cpu_percent.is_some_and(|p| p > 20.0) && sample.uptime_seconds.is_some_and(|s| s >= 1) {
             break sample;
         }
@@ -224,7 +236,7 @@ async fn the_engines_figures_are_heartbeats_of_what_runs() {
     assert!(sample.cpu_percent.is_some_and(|p| p < 200.0), "of its half core: {sample:?}");
     assert!(sample.memory_percent.is_some_and(|p| p > 0.0 && p < 50.0), "{sample:?}");
     ground.engine.ok(&["unpause", paused.container_id.as_str()]);
-    assert_eq!(ground.provider.vitals().await.unwrap().len(), 2);
+    assert_eq!(vitals().await.seen.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
