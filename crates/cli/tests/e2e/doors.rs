@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -174,11 +175,8 @@ fn a_token_is_shown_once_holds_until_its_end_and_is_nowhere_in_the_home() {
     assert!(found.stdout.is_empty(), "a secret was kept: {}", String::from_utf8_lossy(&found.stdout));
 }
 
-#[test]
-fn beyond_this_machine_only_with_tls_or_when_told_so() {
-    let home = Home::new();
-    let refused = home.run(&["up", "--listen", "0.0.0.0:0"]);
-    assert!(refused.code == 2 && refused.err.contains("--tls-cert"), "{refused:?}");
+/// For this machine, signed by itself.
+fn certificate(home: &Home) -> (PathBuf, PathBuf) {
     let (cert, key) = (home.path().join("cert.pem"), home.path().join("key.pem"));
     let made = Command::new("openssl")
         .args([
@@ -201,6 +199,15 @@ fn beyond_this_machine_only_with_tls_or_when_told_so() {
         .output()
         .unwrap();
     assert!(made.status.success(), "{made:?}");
+    (cert, key)
+}
+
+#[test]
+fn beyond_this_machine_only_with_tls_or_when_told_so() {
+    let home = Home::new();
+    let refused = home.run(&["up", "--listen", "0.0.0.0:0"]);
+    assert!(refused.code == 2 && refused.err.contains("--tls-cert"), "{refused:?}");
+    let (cert, key) = certificate(&home);
     let (cert_text, key_text) = (cert.to_str().unwrap(), key.to_str().unwrap());
     let swapped = home.run(&["up", "--listen", "0.0.0.0:0", "--tls-cert", key_text, "--tls-key", cert_text]);
     assert!(swapped.code == 2 && swapped.err.contains("key.pem"), "{swapped:?}");
@@ -232,6 +239,26 @@ fn beyond_this_machine_only_with_tls_or_when_told_so() {
     drop(home.up(&["--listen", "0.0.0.0:0"]));
     home.configure("");
     drop(home.up(&["--listen", "0.0.0.0:0", "--insecure-listen"]));
+}
+
+#[test]
+fn a_server_that_waits_for_its_database_says_so_through_tls_too() {
+    let home = Home::new();
+    let (cert, key) = certificate(&home);
+    let (cert, key) = (cert.display(), key.display());
+    home.configure(&format!(
+        "[server]\ntls_cert = '{cert}'\ntls_key = '{key}'\ndatabase_url = 'postgres://nobody@127.0.0.1:1/none'\n"
+    ));
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let _server = home.up_at_once(&["--listen", &format!("127.0.0.1:{port}")]);
+    let said = eventually("it answers through TLS", || {
+        let mut command = home.command(&["containers"]);
+        command.env("PARHELIA_URL", format!("https://localhost:{port}")).env("PARHELIA_TOKEN", "none");
+        let said = command.env("SSL_CERT_FILE", cert.to_string()).output().unwrap();
+        let told = String::from_utf8_lossy(&said.stderr).into_owned();
+        told.contains("waits for its database").then_some(told)
+    });
+    assert!(said.contains("goes on by itself"), "{said}");
 }
 
 #[test]

@@ -36,6 +36,7 @@ pub(super) fn plan(
                 &row.id,
                 format!("its provider was {identity}, and another one answers now ({})", listing.identity),
             );
+            row::unheard(view, row, now, plan);
         } else if row.state == ContainerState::Created && row.create_attempts == 0 {
             never_asked(row, now, plan);
         } else if !listing.complete {

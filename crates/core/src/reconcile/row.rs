@@ -191,6 +191,11 @@ fn policies(view: &View<'_>, row: &Tracked, next: &Observed, now: Timestamp, pla
 /// a silence is told.
 pub(super) fn unseen(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut Plan) {
     stop::unseen(row, now, plan);
+    unheard(view, row, now, plan);
+}
+
+/// Whoever is asked, it may run and cost on: its silence is told.
+pub(super) fn unheard(view: &View<'_>, row: &Tracked, now: Timestamp, plan: &mut Plan) {
     let running =
         matches!(row.state, ContainerState::Running | ContainerState::Orphaned | ContainerState::Unknown);
     if running && row.desired == Desired::Running {

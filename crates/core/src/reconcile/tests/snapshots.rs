@@ -715,6 +715,17 @@ fn another_identity_says_nothing_about_the_former() {
     assert_snapshot!(planned(world), @"
     waiting c-aaaa: its provider was engine-1, and another one answers now (engine-2)
     ");
+    // It may run and cost on there: that nobody hears it is told all the same.
+    let world = "
+        memory identity engine-2
+        identity engine-2
+        row c-aaaa running sb-1 age=9h heard=-5h health=dead
+    ";
+    assert_snapshot!(planned(world), @"
+    alert c-aaaa silent
+      No heartbeat persisted for 5h 0m (max_silent_hours 4): it will be terminated
+    waiting c-aaaa: its provider was engine-1, and another one answers now (engine-2)
+    ");
     let world = "
         memory identity engine-2
         row c-aaaa running sb-1
