@@ -371,9 +371,10 @@ fn a_supervisor_inside_beats_through_the_mounted_socket_and_ends_as_its_command_
     engine.import_with("ph-whole:1", &whole);
     // As many servers' images: their own signal would mean nothing to our supervisor.
     for image in ["ph-linked:1", "ph-whole:1"] {
-        engine.ok(&["create", "--name", "template", image, "true"]);
-        engine.ok(&["commit", "--change", "STOPSIGNAL SIGQUIT", "template", image]);
+        engine.ok(&["create", "--stop-signal", "SIGQUIT", "--name", "template", image, "true"]);
+        engine.ok(&["commit", "template", image]);
         engine.ok(&["rm", "template"]);
+        assert_eq!(engine.ok(&["inspect", "-f", "{{.Config.StopSignal}}", image]), "SIGQUIT");
     }
     for (mode, image) in [("mount", "ph-linked:1"), ("image", "ph-whole:1")] {
         let config = config(&engine, "").replace("[docker]\n", &format!("[docker]\nsupervisor = '{mode}'\n"));
