@@ -18,8 +18,8 @@ use crate::server::{Pass, Server};
 use crate::session_world::Who;
 use crate::world::{INSTANCE, Sim};
 
-/// A health pass this late is noticed by the server itself (three periods and a margin), whatever its period.
-const NOTICED: Duration = Duration::from_secs(300);
+/// A health pass that comes this much later than three periods is noticed by the server itself.
+const FROZEN: Duration = Duration::from_secs(20);
 /// Somebody silent was heard: the health loop looks after this long.
 const GOOD_NEWS: Duration = Duration::from_millis(50);
 
@@ -40,7 +40,8 @@ impl Sim {
         if server.asleep_until.take().is_some() {
             self.mark(4);
             self.steady_since = now;
-            if now.saturating_sub(server.fell_asleep_at) > NOTICED {
+            // Its last health pass was before that, and its next is the first thing that it does.
+            if now.saturating_sub(server.fell_asleep_at) > self.noticed() {
                 if server.under_way.is_some() && self.left_asleep.is_none() {
                     let watched = Watch { since: self.up_since, until: server.fell_asleep_at };
                     self.left_asleep = Some(watched);
@@ -74,6 +75,11 @@ impl Sim {
             self.reconcile(server).await?;
         }
         Ok(())
+    }
+
+    /// A sleep that is longer always makes the next health pass too late.
+    fn noticed(&self) -> Duration {
+        Duration::from_secs(self.world.config.health.check_interval_seconds) * 3 + FROZEN
     }
 
     pub(crate) async fn reconcile(&mut self, mut server: Server) -> Result<(), String> {
