@@ -10,6 +10,8 @@ pub enum Breakage {
     FailureIsAbsence,
     /// The fence of a write is asked and not heeded.
     Unfenced,
+    /// The same of retention alone.
+    RetentionUnfenced,
     /// A state is written without its event.
     Untold,
     /// A create that was not answered is simply sent again, whatever the provider makes of it.

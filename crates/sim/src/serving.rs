@@ -149,6 +149,13 @@ impl Sim {
             Progress::Done(Err(e)) => self.was_made_to_fail(&e)?,
         }
         self.sessions_too_late(&mut server)?;
+        // A store that fails would prove nothing.
+        if !self.world.ledger.fails() {
+            let kept = server.retention_pass().go_on(u64::MAX);
+            if !matches!(kept, Progress::Done(Err(StoreError::Fenced { .. }))) {
+                return Err("the retention of a replaced server was not refused".to_owned());
+            }
+        }
         match server.health_pass().go_on(u64::MAX) {
             Progress::Done(Err(StoreError::Fenced { .. })) => Ok(()),
             Progress::Done(Err(e)) => self.was_made_to_fail(&e),

@@ -96,6 +96,11 @@ fn a_write_of_a_replaced_server_is_caught() {
 }
 
 #[test]
+fn the_retention_of_a_replaced_server_is_caught() {
+    is_caught(Breakage::RetentionUnfenced, "wrote 'aggregate_heartbeats'");
+}
+
+#[test]
 fn a_change_without_its_event_is_caught() {
     is_caught(Breakage::Untold, "its events say");
 }
