@@ -21,6 +21,7 @@ mod session_happenings;
 mod session_invariants;
 mod session_loop;
 mod session_world;
+mod wishes;
 mod world;
 
 pub use breakage::Breakage;

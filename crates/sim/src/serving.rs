@@ -13,7 +13,7 @@ use parhelia_store::StoreError;
 
 use crate::breakage::Breakage;
 use crate::interrupt::{Progress, Work};
-use crate::invariants::Watch;
+use crate::invariants::{Arrival, Watch};
 use crate::server::{Pass, Server};
 use crate::session_world::Who;
 use crate::world::{INSTANCE, Sim};
@@ -258,6 +258,7 @@ impl Sim {
         let Some(service) = self.door() else { return };
         self.mute.retain(|_, until| *until > now);
         let wall = self.world.clock.now();
+        let arrival = Arrival { at: now, wall };
         let fleet = self.world.provider.world();
         let beats = |s: &&parhelia_providers::fake::FakeSandbox| {
             s.ended_at.is_none()
@@ -273,7 +274,7 @@ impl Sim {
             return;
         }
         if self.settings.breakage == Some(Breakage::HeartbeatsLost) {
-            ids.iter().for_each(|id| self.witness.arrived(id, now));
+            ids.iter().for_each(|id| self.witness.arrived(id, arrival));
             return;
         }
         let samples = ids.iter().cloned().map(Sample::bare).collect();
@@ -283,7 +284,7 @@ impl Sim {
                 let refused = |at: usize| receipt.rejected.iter().any(|no| no.index == at);
                 for (at, id) in ids.iter().enumerate() {
                     if receipt.rejected.is_empty() || !refused(at) {
-                        self.witness.arrived(id, now);
+                        self.witness.arrived(id, arrival);
                     }
                 }
                 if let Some(server) = &mut self.server

@@ -58,8 +58,8 @@ fn a_seed_replays_exactly() {
     }
 }
 
-/// Every invariant can fail: a contract is broken at the edge of the real code, and the simulation says which.
-/// One breach shows itself in several ways; one of the first worlds shows this one.
+/// Invariants can fail: a contract is broken at the edge of the real code, and the simulation says which. One breach
+/// shows itself in several ways; one of the first worlds shows this one.
 #[track_caller]
 fn is_caught(breakage: Breakage, words: &str) {
     is_caught_in(1..=20, breakage, words);
@@ -128,6 +128,32 @@ fn a_stop_that_is_not_seen_through_is_caught() {
 #[test]
 fn ending_what_is_wanted_is_caught() {
     is_caught(Breakage::StopsTooMuch, "was ended although it is wanted");
+}
+
+#[test]
+fn ending_what_runs_as_an_orphan_is_caught() {
+    is_caught(Breakage::RunningIsOrphaned, "is to end as 'orphan_cleanup', and it is running");
+}
+
+#[test]
+fn a_policy_that_nobody_switched_on_is_caught() {
+    is_caught(Breakage::PoliciesUnasked, "the end of orphans is off");
+    is_caught(Breakage::PoliciesUnasked, "the end of the stale is off");
+}
+
+#[test]
+fn ending_what_is_to_be_kept_is_caught() {
+    is_caught_in(21..=40, Breakage::KeepIsForgotten, "and it is to be kept");
+}
+
+#[test]
+fn ending_the_silent_too_early_is_caught() {
+    is_caught(Breakage::HoursAreMinutes, "is to end as 'silent', and it was silent for");
+}
+
+#[test]
+fn forgetting_whose_end_was_accepted_is_caught() {
+    is_caught(Breakage::WishesLost, "was accepted, and it is still wanted");
 }
 
 #[test]
