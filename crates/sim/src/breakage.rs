@@ -37,6 +37,10 @@ pub enum Breakage {
     HoursAreMinutes,
     /// That somebody wants a container ended is acknowledged and not kept.
     WishesLost,
+    /// A create that was not answered is taken for lost while it may still arrive.
+    GivenUpAtOnce,
+    /// A create that was lost is taken for one that failed: what arrives after all is wanted.
+    LateIsWanted,
     /// A restarted server goes on with the ages that it had counted before.
     OutageAges,
     /// Heartbeats are acknowledged and not kept.

@@ -255,6 +255,13 @@ impl Connection {
                 let wish = script.steps.iter_mut().find(|s| s.sql.name == "desire_termination");
                 wish.into_iter().filter_map(|s| s.params.first_mut()).for_each(|id| *id = Value::Word(""));
             }
+            Some(Breakage::LateIsWanted) if script.name == "create_lost" => {
+                let observed = script.steps.iter_mut().filter(|s| s.sql.name == "observe");
+                let reasons = observed
+                    .flat_map(|s| &mut s.params)
+                    .filter(|value| value.as_text() == Some("create_lost"));
+                reasons.for_each(|reason| *reason = Value::Word("create_failed"));
+            }
             Some(Breakage::Untold) if script.name == "observe" => {
                 script.steps.pop_if(|step| step.sql.name == "event");
             }

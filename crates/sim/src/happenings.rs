@@ -15,6 +15,8 @@ use crate::world::{FOREIGN, HOME_ENGINE, INSTANCE, OTHER_ENGINE, Sim};
 pub(crate) const STRAY: &str = "stray";
 /// Whoever asks for something here.
 pub(crate) const PERSON: &str = "sim";
+/// The least seconds by which a create is too late to be waited for, where that happens.
+const TOO_LATE: u64 = 31;
 
 impl Sim {
     pub(crate) fn weather_turns(&mut self) {
@@ -205,12 +207,16 @@ impl Sim {
             ListFault::Half,
             ListFault::Partial,
         ];
+        let late = match dice.roll(20) {
+            seconds if self.settings.has_too_late() => TOO_LATE + 3 * seconds,
+            seconds => 5 + seconds,
+        };
         let inspect = [InspectFault::None, InspectFault::None, InspectFault::Error, InspectFault::Hang];
         let create = [
             CreateFault::None,
             CreateFault::LostBefore,
             CreateFault::LostAfter,
-            CreateFault::Late(5 + dice.roll(20) as i64),
+            CreateFault::Late(late as i64),
             CreateFault::Reject,
             CreateFault::Hang,
         ];

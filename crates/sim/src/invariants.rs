@@ -13,6 +13,7 @@ use parhelia_core::reconcile::Tracked;
 use parhelia_core::state::{ContainerState, Desired, Health};
 use parhelia_providers::fake::{FakeSandbox, World};
 
+use crate::intents::Intents;
 use crate::wishes::Wishes;
 
 /// Seen within this long after the provider can be listed.
@@ -72,6 +73,7 @@ pub(crate) struct Witness {
     wrong_since: BTreeMap<ContainerId, Duration>,
     stopped: HashSet<String>,
     pub(crate) wishes: Wishes,
+    intents: Intents,
     forgotten: usize,
     started: usize,
     /// Rows or events have been read since they were last compared.
@@ -99,6 +101,7 @@ impl Witness {
             wrong_since: BTreeMap::new(),
             stopped: HashSet::new(),
             wishes: Wishes::new(config),
+            intents: Intents::default(),
             forgotten: 0,
             started: 0,
             uncompared: false,
@@ -177,6 +180,7 @@ impl Witness {
             if event.event_type == EventType::StopRequested {
                 self.is_rightly_unwanted(id, event, now)?;
             }
+            self.intents.hear(event);
             // Health has a word in common with the states.
             if event.source == Source::HealthMonitor {
                 continue;
@@ -236,7 +240,7 @@ impl Witness {
         self.nothing_stays_unseen(world, now)?;
         self.only_the_unwanted_end(world)?;
         self.no_living_one_is_buried(world)?;
-        self.nothing_starts_twice(world)?;
+        self.nothing_starts_twice(world, now)?;
         self.everything_settles(world, now)
     }
 
@@ -313,7 +317,9 @@ impl Witness {
         Ok(())
     }
 
-    fn nothing_starts_twice(&mut self, world: &World) -> Result<(), String> {
+    fn nothing_starts_twice(&mut self, world: &World, now: &Moment) -> Result<(), String> {
+        let (rows, by_sandbox) = (&self.rows, &self.by_sandbox);
+        self.intents.check(world, |sandbox| rows.get(by_sandbox.get(sandbox)?), now)?;
         let started = world.sandboxes.len() + self.forgotten;
         if started == self.started {
             return Ok(());

@@ -9,6 +9,7 @@ mod checking;
 mod database;
 mod edge;
 mod happenings;
+mod intents;
 mod interrupt;
 mod invariants;
 mod many;

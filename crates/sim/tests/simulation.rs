@@ -157,6 +157,16 @@ fn forgetting_whose_end_was_accepted_is_caught() {
 }
 
 #[test]
+fn a_successor_beside_what_may_still_arrive_is_caught() {
+    is_caught(Breakage::GivenUpAtOnce, "live for one intent");
+}
+
+#[test]
+fn wanting_what_came_after_it_was_given_up_is_caught() {
+    is_caught_in((5..=100).step_by(5), Breakage::LateIsWanted, "was given up, and");
+}
+
+#[test]
 fn counting_our_own_outage_is_caught() {
     is_caught(Breakage::OutageAges, "of silence");
 }
