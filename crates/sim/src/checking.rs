@@ -57,6 +57,7 @@ impl Sim {
     /// The registry at every remembered moment is in the history (contract 9).
     pub(crate) async fn remember(&mut self) -> Result<(), String> {
         let rows = self.registry().await?;
+        self.witness.wishes.were_kept(&rows)?;
         let prices = self.world.config.price_table();
         self.outcome.remembered = self.remembered.len() as u64;
         self.remembered.iter().try_for_each(|then| then.compare(&rows, &self.told, &prices))

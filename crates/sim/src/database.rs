@@ -29,16 +29,9 @@ const QUIET: &[&str] = &[
     "provider_save",
     "owner_renew",
 ];
-/// What a server may do whoever leads: each of these is right however often and by whomever it is done.
-const UNFENCED: &[&str] = &[
-    "aggregate_heartbeats",
-    "delete_old_events",
-    "delete_old_heartbeat_hours",
-    "delete_old_cycles",
-    "desire_termination",
-    "renew_owner",
-    "expire_owner",
-];
+/// What a server may do whoever leads, where it does it without a fence: each of these is right however often and by
+/// whomever it is done. A wish to end somebody is a person's, or the reconciler's, which has one.
+const UNFENCED: &[&str] = &["desire_termination", "renew_owner", "expire_owner"];
 /// What the owner of a session does, whoever leads.
 const OWNED: &[&str] = &["advance_session", "take_session", "begin_trial", "end_trial"];
 
@@ -74,6 +67,24 @@ enum Noted {
     Taken { id: String, owner: String, epoch: i64 },
     Touched { id: String },
     Expired { step: usize, owner: String },
+}
+
+/// What is remembered of a script while it is carried out.
+#[derive(Debug)]
+struct Written {
+    name: &'static str,
+    fenced: bool,
+    /// The places of its events.
+    events: Vec<usize>,
+}
+
+impl Written {
+    fn of(script: &Script) -> Self {
+        let named = |name: &'static str| {
+            script.steps.iter().enumerate().filter(move |(_, step)| step.sql.name == name).map(|(at, _)| at)
+        };
+        Self { name: script.name, fenced: named("guard").next().is_some(), events: named("event").collect() }
+    }
 }
 
 fn noted(script: &Script) -> Vec<Noted> {
@@ -190,13 +201,15 @@ impl Ledger {
         *self.usurped.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
     }
 
-    fn written(&self, epoch: Option<i64>, name: &'static str, outcomes: &[StepOutcome], events: &[usize]) {
+    fn written(&self, epoch: Option<i64>, script: &Written, outcomes: &[StepOutcome]) {
         let leader = self.leader.load(Ordering::Relaxed);
         let Some(epoch) = epoch.filter(|epoch| *epoch != leader) else { return };
-        if UNFENCED.contains(&name) || OWNED.contains(&name) {
+        let name = script.name;
+        if (UNFENCED.contains(&name) && !script.fenced) || OWNED.contains(&name) {
             return;
         }
-        let told = events.iter().filter_map(|step| outcomes.get(*step)?.rows.first()?.first()?.as_int());
+        let told =
+            script.events.iter().filter_map(|step| outcomes.get(*step)?.rows.first()?.first()?.as_int());
         let told: Vec<i64> = told.collect();
         self.usurp(format!(
             "the server of epoch {epoch} wrote '{name}' (events {told:?}) although epoch {leader} leads"
@@ -234,6 +247,20 @@ impl Connection {
                     .iter_mut()
                     .filter(|s| s.sql.name == "guard")
                     .for_each(|s| s.expect = Expect::Any);
+            }
+            Some(Breakage::RetentionUnfenced) if script.name == "aggregate_heartbeats" => {
+                script.steps.iter_mut().take(1).for_each(|guard| guard.expect = Expect::Any);
+            }
+            Some(Breakage::WishesLost) if script.name == "desire_termination" => {
+                let wish = script.steps.iter_mut().find(|s| s.sql.name == "desire_termination");
+                wish.into_iter().filter_map(|s| s.params.first_mut()).for_each(|id| *id = Value::Word(""));
+            }
+            Some(Breakage::LateIsWanted) if script.name == "create_lost" => {
+                let observed = script.steps.iter_mut().filter(|s| s.sql.name == "observe");
+                let reasons = observed
+                    .flat_map(|s| &mut s.params)
+                    .filter(|value| value.as_text() == Some("create_lost"));
+                reasons.for_each(|reason| *reason = Value::Word("create_failed"));
             }
             Some(Breakage::Untold) if script.name == "observe" => {
                 script.steps.pop_if(|step| step.sql.name == "event");
@@ -279,13 +306,12 @@ impl Database for Connection {
             return Ok(Vec::new());
         }
         let noted = noted(&script);
-        let events: Vec<usize> =
-            script.steps.iter().enumerate().filter(|(_, s)| s.sql.name == "event").map(|(i, _)| i).collect();
+        let written = Written::of(&script);
         let changes = script.steps.iter().any(|step| !QUIET.contains(&step.sql.name));
         let done = self.inner.write(script).await;
         match &done {
             Ok(outcomes) => {
-                self.ledger.written(self.epoch, name, outcomes, &events);
+                self.ledger.written(self.epoch, &written, outcomes);
                 self.ledger.judge(&self.owner, name, noted, outcomes);
                 self.ledger.changed.fetch_or(changes, Ordering::Relaxed);
             }

@@ -13,6 +13,10 @@ use crate::world::{FOREIGN, HOME_ENGINE, INSTANCE, OTHER_ENGINE, Sim};
 
 /// The command of what was started by hand.
 pub(crate) const STRAY: &str = "stray";
+/// Whoever asks for something here.
+pub(crate) const PERSON: &str = "sim";
+/// The least seconds by which a create is too late to be waited for, where that happens.
+const TOO_LATE: u64 = 31;
 
 impl Sim {
     pub(crate) fn weather_turns(&mut self) {
@@ -112,7 +116,9 @@ impl Sim {
             volumes: Vec::new(),
             secrets: Vec::new(),
         };
-        self.ask(Work::new(async move { service.run(request, &person()).await }));
+        if let Some(Ok(view)) = self.ask(Work::new(async move { service.run(request, &person()).await })) {
+            self.witness.wishes.acknowledged_run(view.record.id);
+        }
         self.asked();
     }
 
@@ -122,7 +128,11 @@ impl Sim {
         let Some(id) = self.world.dice.pick(&active).map(|id| id.to_string()) else { return };
         let grace_seconds = self.world.dice.chance(50).then(|| self.world.dice.roll(40) as i64);
         let request = StopRequest { grace_seconds, reason: None };
-        self.ask(Work::new(async move { service.terminate(&id, request, &person()).await }));
+        self.witness.wishes.ask_end(&id);
+        let work = Work::new(async move { service.terminate(&id, request, &person()).await });
+        if let Some(Ok(view)) = self.ask(work) {
+            self.witness.wishes.acknowledged_end(view.record.id);
+        }
         self.asked();
     }
 
@@ -197,12 +207,16 @@ impl Sim {
             ListFault::Half,
             ListFault::Partial,
         ];
+        let late = match dice.roll(20) {
+            seconds if self.settings.has_too_late() => TOO_LATE + 3 * seconds,
+            seconds => 5 + seconds,
+        };
         let inspect = [InspectFault::None, InspectFault::None, InspectFault::Error, InspectFault::Hang];
         let create = [
             CreateFault::None,
             CreateFault::LostBefore,
             CreateFault::LostAfter,
-            CreateFault::Late(5 + dice.roll(20) as i64),
+            CreateFault::Late(late as i64),
             CreateFault::Reject,
             CreateFault::Hang,
         ];
@@ -220,6 +234,7 @@ impl Sim {
     fn clock_is_set(&mut self) {
         self.outcome.faults += 1;
         let seconds = self.world.dice.roll(7200) as i64 - 3600;
+        self.witness.wishes.clock_is_set(self.now(), self.world.clock.now());
         self.world.clock.jump_wall(seconds * 1000);
         // A late arrival is late by time that passes, whatever our clock is set to.
         for sandbox in &mut self.world.provider.world().sandboxes {
@@ -258,5 +273,5 @@ impl Sim {
 }
 
 fn person() -> Caller {
-    Caller::admin("sim")
+    Caller::admin(PERSON)
 }

@@ -13,6 +13,9 @@ use parhelia_core::reconcile::Tracked;
 use parhelia_core::state::{ContainerState, Desired, Health};
 use parhelia_providers::fake::{FakeSandbox, World};
 
+use crate::intents::Intents;
+use crate::wishes::Wishes;
+
 /// Seen within this long after the provider can be listed.
 const UNSEEN: Duration = Duration::from_secs(120);
 /// Without faults, the record and the world agree after this long: longer than every wait of the planner.
@@ -42,6 +45,13 @@ pub(crate) struct Moment {
     pub(crate) steady_since: Duration,
 }
 
+/// When a heartbeat was acknowledged, and what the wall clock showed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    pub(crate) at: Duration,
+    pub(crate) wall: Timestamp,
+}
+
 /// What the checker remembers between two steps.
 #[derive(Debug)]
 pub(crate) struct Witness {
@@ -56,12 +66,14 @@ pub(crate) struct Witness {
     rows: BTreeMap<ContainerId, Tracked>,
     by_sandbox: HashMap<String, ContainerId>,
     told: HashMap<String, ContainerState>,
-    arrivals: HashMap<String, Duration>,
+    arrivals: HashMap<String, Arrival>,
     /// Since when somebody is on the ladder.
     patients: HashMap<ContainerId, Duration>,
     unseen_since: BTreeMap<String, Duration>,
     wrong_since: BTreeMap<ContainerId, Duration>,
     stopped: HashSet<String>,
+    pub(crate) wishes: Wishes,
+    intents: Intents,
     forgotten: usize,
     started: usize,
     /// Rows or events have been read since they were last compared.
@@ -88,6 +100,8 @@ impl Witness {
             unseen_since: BTreeMap::new(),
             wrong_since: BTreeMap::new(),
             stopped: HashSet::new(),
+            wishes: Wishes::new(config),
+            intents: Intents::default(),
             forgotten: 0,
             started: 0,
             uncompared: false,
@@ -95,11 +109,15 @@ impl Witness {
     }
 
     /// A heartbeat was acknowledged.
-    pub(crate) fn arrived(&mut self, id: &ContainerId, at: Duration) {
+    pub(crate) fn arrived(&mut self, id: &ContainerId, now: Arrival) {
         match self.arrivals.get_mut(id.as_str()) {
-            Some(last) => *last = at,
-            None => drop(self.arrivals.insert(id.to_string(), at)),
+            Some(last) => *last = now,
+            None => drop(self.arrivals.insert(id.to_string(), now)),
         }
+    }
+
+    fn last_arrival(&self, id: &str) -> Option<Duration> {
+        self.arrivals.get(id).map(|arrival| arrival.at)
     }
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Tracked> {
@@ -159,14 +177,10 @@ impl Witness {
             if event.event_type == EventType::ContainerDead {
                 self.was_silent(id, self.dead, "called dead", now)?;
             }
-            if event.event_type == EventType::StopRequested && event.source == Source::Reconciler {
-                let for_silence =
-                    matches!(event.details["reason"].as_str(), Some("stale" | "silent" | "dead_cleanup"));
-                let intent = self.told.get(id) == Some(&ContainerState::Created);
-                if for_silence && !intent && !self.was_decided_before_a_sleep(id, now) {
-                    self.was_silent(id, self.endable, "ended for its silence", now)?;
-                }
+            if event.event_type == EventType::StopRequested {
+                self.is_rightly_unwanted(id, event, now)?;
             }
+            self.intents.hear(event);
             // Health has a word in common with the states.
             if event.source == Source::HealthMonitor {
                 continue;
@@ -183,9 +197,21 @@ impl Witness {
         Ok(())
     }
 
+    fn is_rightly_unwanted(&mut self, id: &str, event: &Event, now: &Moment) -> Result<(), String> {
+        let row = ContainerId::parse(id).ok().and_then(|id| self.rows.get(&id));
+        let state = self.told.get(id).copied();
+        self.wishes.hear(event, row, state, self.arrivals.get(id).copied(), now)?;
+        let for_silence = matches!(event.details["reason"].as_str(), Some("stale" | "silent"));
+        let by_itself = event.source == Source::Reconciler && for_silence;
+        if by_itself && state != Some(ContainerState::Created) && !self.was_decided_before_a_sleep(id, now) {
+            self.was_silent(id, self.endable, "ended for its silence", now)?;
+        }
+        Ok(())
+    }
+
     /// Our own absence is nobody's silence.
     fn was_silent(&self, id: &str, least: Duration, what: &str, now: &Moment) -> Result<(), String> {
-        let arrival = self.arrivals.get(id).copied();
+        let arrival = self.last_arrival(id);
         let since = arrival.unwrap_or_default().max(now.up_since);
         let silent = now.at.saturating_sub(since);
         if silent >= least {
@@ -203,7 +229,7 @@ impl Witness {
     /// if the silence was long enough by then, and nothing has changed since (no heartbeat, nobody who calls it healthy).
     fn was_decided_before_a_sleep(&self, id: &str, now: &Moment) -> bool {
         let Some(watch) = now.left_asleep else { return false };
-        let heard = self.arrivals.get(id).copied().unwrap_or_default();
+        let heard = self.last_arrival(id).unwrap_or_default();
         let called = ContainerId::parse(id).ok().and_then(|id| self.rows.get(&id)).map(|row| row.health);
         called.is_some_and(|health| health != Health::Healthy)
             && watch.until.saturating_sub(heard.max(watch.since)) >= self.endable
@@ -214,7 +240,7 @@ impl Witness {
         self.nothing_stays_unseen(world, now)?;
         self.only_the_unwanted_end(world)?;
         self.no_living_one_is_buried(world)?;
-        self.nothing_starts_twice(world)?;
+        self.nothing_starts_twice(world, now)?;
         self.everything_settles(world, now)
     }
 
@@ -228,7 +254,7 @@ impl Witness {
                 return Err(format!("{} is {} and its events say {told:?}", row.id, row.state));
             }
         }
-        Ok(())
+        self.wishes.are_kept(&self.rows)
     }
 
     fn nothing_stays_unseen(&mut self, world: &World, now: &Moment) -> Result<(), String> {
@@ -269,7 +295,7 @@ impl Witness {
             }
             let by_tag = || self.rows.get(&sandbox?.tags.container);
             match self.row_of(id).or_else(by_tag) {
-                Some(row) if row.desired == Desired::Terminated => {}
+                Some(row) if row.desired == Desired::Terminated && self.wishes.were_told_of(&row.id) => {}
                 Some(row) => return Err(format!("{id} ({}) was ended although it is wanted", row.id)),
                 None => return Err(format!("{id} was ended and nobody asked for that")),
             }
@@ -291,7 +317,9 @@ impl Witness {
         Ok(())
     }
 
-    fn nothing_starts_twice(&mut self, world: &World) -> Result<(), String> {
+    fn nothing_starts_twice(&mut self, world: &World, now: &Moment) -> Result<(), String> {
+        let (rows, by_sandbox) = (&self.rows, &self.by_sandbox);
+        self.intents.check(world, |sandbox| rows.get(by_sandbox.get(sandbox)?), now)?;
         let started = world.sandboxes.len() + self.forgotten;
         if started == self.started {
             return Ok(());
@@ -341,7 +369,7 @@ impl Witness {
     pub(crate) fn ladder_holds(&self, now: &Moment) -> Result<(), String> {
         for (id, since) in &self.patients {
             let Some(row) = self.rows.get(id) else { continue };
-            let arrival = self.arrivals.get(id.as_str()).copied();
+            let arrival = self.last_arrival(id.as_str());
             if let Some(at) = arrival.filter(|at| *at >= now.steady_since)
                 && now.at.saturating_sub(at) < self.degraded
                 && row.health != Health::Healthy

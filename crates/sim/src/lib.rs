@@ -9,6 +9,7 @@ mod checking;
 mod database;
 mod edge;
 mod happenings;
+mod intents;
 mod interrupt;
 mod invariants;
 mod many;
@@ -21,6 +22,7 @@ mod session_happenings;
 mod session_invariants;
 mod session_loop;
 mod session_world;
+mod wishes;
 mod world;
 
 pub use breakage::Breakage;

@@ -1,5 +1,5 @@
-//! Contract 9 from the outside: the registry is remembered at random moments, and rebuilt from the history at the
-//! end. Both must be the same.
+//! Contract 9 from the outside: the registry is remembered at a few moments of each world, and rebuilt from the history
+//! at the end. Both must be the same.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,11 @@ impl Provider for Remote {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        let mut truth = self.inner.capabilities();
+        if self.breaks(Breakage::GivenUpAtOnce) {
+            truth.create_settles_seconds = 1;
+        }
+        truth
     }
 
     async fn list(&self) -> Result<Listing, ProviderError> {

@@ -19,7 +19,7 @@ use parhelia_store::sqlite::Inline;
 use parhelia_store::{Fence, Owner, Store, StoreError};
 use tokio::sync::watch;
 
-use crate::breakage::Breakage;
+use crate::breakage::{Breakage, misunderstood};
 use crate::database::{Connection, Ledger};
 use crate::edge::{Dice, SimClock};
 use crate::interrupt::Work;
@@ -114,7 +114,8 @@ impl Server {
         leads: bool,
         observer: Option<Arc<Observer>>,
     ) -> Result<Self, StoreError> {
-        let Surroundings { clock, dice, config, .. } = world;
+        let Surroundings { clock, dice, .. } = world;
+        let config = &misunderstood(world.breakage, &world.config);
         let connection = Connection {
             inner: world.database.clone(),
             ledger: world.ledger.clone(),

@@ -13,13 +13,13 @@ use parhelia_store::StoreError;
 
 use crate::breakage::Breakage;
 use crate::interrupt::{Progress, Work};
-use crate::invariants::Watch;
+use crate::invariants::{Arrival, Watch};
 use crate::server::{Pass, Server};
 use crate::session_world::Who;
 use crate::world::{INSTANCE, Sim};
 
-/// A health pass this late is noticed by the server itself (three periods and a margin), whatever its period.
-const NOTICED: Duration = Duration::from_secs(300);
+/// A health pass that comes this much later than three periods is noticed by the server itself.
+const FROZEN: Duration = Duration::from_secs(20);
 /// Somebody silent was heard: the health loop looks after this long.
 const GOOD_NEWS: Duration = Duration::from_millis(50);
 
@@ -40,7 +40,8 @@ impl Sim {
         if server.asleep_until.take().is_some() {
             self.mark(4);
             self.steady_since = now;
-            if now.saturating_sub(server.fell_asleep_at) > NOTICED {
+            // Its last health pass was before that, and its next is the first thing that it does.
+            if now.saturating_sub(server.fell_asleep_at) > self.noticed() {
                 if server.under_way.is_some() && self.left_asleep.is_none() {
                     let watched = Watch { since: self.up_since, until: server.fell_asleep_at };
                     self.left_asleep = Some(watched);
@@ -74,6 +75,11 @@ impl Sim {
             self.reconcile(server).await?;
         }
         Ok(())
+    }
+
+    /// A sleep that is longer always makes the next health pass too late.
+    fn noticed(&self) -> Duration {
+        Duration::from_secs(self.world.config.health.check_interval_seconds) * 3 + FROZEN
     }
 
     pub(crate) async fn reconcile(&mut self, mut server: Server) -> Result<(), String> {
@@ -143,6 +149,13 @@ impl Sim {
             Progress::Done(Err(e)) => self.was_made_to_fail(&e)?,
         }
         self.sessions_too_late(&mut server)?;
+        // A store that fails would prove nothing.
+        if !self.world.ledger.fails() {
+            let kept = server.retention_pass().go_on(u64::MAX);
+            if !matches!(kept, Progress::Done(Err(StoreError::Fenced { .. }))) {
+                return Err("the retention of a replaced server was not refused".to_owned());
+            }
+        }
         match server.health_pass().go_on(u64::MAX) {
             Progress::Done(Err(StoreError::Fenced { .. })) => Ok(()),
             Progress::Done(Err(e)) => self.was_made_to_fail(&e),
@@ -245,6 +258,7 @@ impl Sim {
         let Some(service) = self.door() else { return };
         self.mute.retain(|_, until| *until > now);
         let wall = self.world.clock.now();
+        let arrival = Arrival { at: now, wall };
         let fleet = self.world.provider.world();
         let beats = |s: &&parhelia_providers::fake::FakeSandbox| {
             s.ended_at.is_none()
@@ -260,7 +274,7 @@ impl Sim {
             return;
         }
         if self.settings.breakage == Some(Breakage::HeartbeatsLost) {
-            ids.iter().for_each(|id| self.witness.arrived(id, now));
+            ids.iter().for_each(|id| self.witness.arrived(id, arrival));
             return;
         }
         let samples = ids.iter().cloned().map(Sample::bare).collect();
@@ -270,7 +284,7 @@ impl Sim {
                 let refused = |at: usize| receipt.rejected.iter().any(|no| no.index == at);
                 for (at, id) in ids.iter().enumerate() {
                     if receipt.rejected.is_empty() || !refused(at) {
-                        self.witness.arrived(id, now);
+                        self.witness.arrived(id, arrival);
                     }
                 }
                 if let Some(server) = &mut self.server

@@ -1,4 +1,4 @@
-//! Small cascades of every kind of phase, in sequences and graphs.
+//! Small cascades of every kind of phase but an agent's, in sequences and graphs.
 
 use serde_json::{Map, Value, json};
 

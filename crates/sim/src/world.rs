@@ -44,12 +44,20 @@ pub struct Settings {
     pub breakage: Option<Breakage>,
 }
 
+/// One world in so many has a provider that does not keep its word on how late a create can arrive.
+const TOO_LATE_IN: u64 = 5;
 /// Where nothing else is said.
 pub const SESSIONS_IN: u64 = 8;
 
 impl Settings {
     fn has_sessions(&self) -> bool {
         self.sessions_in > 0 && self.seed.is_multiple_of(self.sessions_in)
+    }
+
+    /// Creates arrive after they were given up. Not where there are sessions: it makes a second living thing of a task,
+    /// which nobody could prevent.
+    pub(crate) fn has_too_late(&self) -> bool {
+        self.seed.is_multiple_of(TOO_LATE_IN) && !self.has_sessions()
     }
 }
 

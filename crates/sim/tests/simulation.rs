@@ -58,8 +58,8 @@ fn a_seed_replays_exactly() {
     }
 }
 
-/// Every invariant can fail: a contract is broken at the edge of the real code, and the simulation says which.
-/// One breach shows itself in several ways; one of the first worlds shows this one.
+/// Invariants can fail: a contract is broken at the edge of the real code, and the simulation says which. One breach
+/// shows itself in several ways; one of the first worlds shows this one.
 #[track_caller]
 fn is_caught(breakage: Breakage, words: &str) {
     is_caught_in(1..=20, breakage, words);
@@ -96,6 +96,11 @@ fn a_write_of_a_replaced_server_is_caught() {
 }
 
 #[test]
+fn the_retention_of_a_replaced_server_is_caught() {
+    is_caught(Breakage::RetentionUnfenced, "wrote 'aggregate_heartbeats'");
+}
+
+#[test]
 fn a_change_without_its_event_is_caught() {
     is_caught(Breakage::Untold, "its events say");
 }
@@ -123,6 +128,42 @@ fn a_stop_that_is_not_seen_through_is_caught() {
 #[test]
 fn ending_what_is_wanted_is_caught() {
     is_caught(Breakage::StopsTooMuch, "was ended although it is wanted");
+}
+
+#[test]
+fn ending_what_runs_as_an_orphan_is_caught() {
+    is_caught(Breakage::RunningIsOrphaned, "is to end as 'orphan_cleanup', and it is running");
+}
+
+#[test]
+fn a_policy_that_nobody_switched_on_is_caught() {
+    is_caught(Breakage::PoliciesUnasked, "the end of orphans is off");
+    is_caught(Breakage::PoliciesUnasked, "the end of the stale is off");
+}
+
+#[test]
+fn ending_what_is_to_be_kept_is_caught() {
+    is_caught_in(21..=40, Breakage::KeepIsForgotten, "and it is to be kept");
+}
+
+#[test]
+fn ending_the_silent_too_early_is_caught() {
+    is_caught(Breakage::HoursAreMinutes, "is to end as 'silent', and it was silent for");
+}
+
+#[test]
+fn forgetting_whose_end_was_accepted_is_caught() {
+    is_caught(Breakage::WishesLost, "was accepted, and it is still wanted");
+}
+
+#[test]
+fn a_successor_beside_what_may_still_arrive_is_caught() {
+    is_caught(Breakage::GivenUpAtOnce, "live for one intent");
+}
+
+#[test]
+fn wanting_what_came_after_it_was_given_up_is_caught() {
+    is_caught_in((5..=100).step_by(5), Breakage::LateIsWanted, "was given up, and");
 }
 
 #[test]
