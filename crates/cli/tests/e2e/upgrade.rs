@@ -14,11 +14,7 @@ const LINES: usize = 150;
 /// The build that an upgrade brings; `scripts/build.sh` makes it.
 pub(crate) fn next_build() -> PathBuf {
     let path = parhelia().with_file_name("parhelia-next");
-    assert!(
-        path.exists(),
-        "{} is not there: run scripts/build.sh, which makes it",
-        path.display()
-    );
+    assert!(path.exists(), "{} is not there: run scripts/build.sh, which makes it", path.display());
     path
 }
 
