@@ -10,14 +10,15 @@ pub(crate) fn give_back() {
     }
 }
 
+/// What was freed and the allocator keeps.
 #[cfg(target_env = "gnu")]
-fn heap() {
+pub(crate) fn heap() {
     // SAFETY: it takes a number, locks the heap itself, and releases only pages that hold nothing.
     unsafe { libc::malloc_trim(0) };
 }
 
 #[cfg(not(target_env = "gnu"))]
-fn heap() {}
+pub(crate) fn heap() {}
 
 /// The code of this program: mapped from its file, and never written to.
 fn program(maps: &str) {

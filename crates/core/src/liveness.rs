@@ -124,6 +124,8 @@ fn rank(health: Health) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn patient(health: Health, silent_seconds: f64) -> Patient {
@@ -205,5 +207,65 @@ mod tests {
         assert!(plan_health(&[p.clone()], 1e6, &Ladder::default()).is_empty());
         p.silent_seconds = 301.0;
         assert_eq!(plan_health(&[p], 1e6, &Ladder::default()).pop().unwrap().to, Health::Unhealthy);
+    }
+
+    prop_compose! {
+        fn any_ladder()(steps in [1..300, 1..300, 1..300], resumption_seconds in 0..900) -> Ladder {
+            let [degraded, unhealthy, dead] = steps.map(f64::from);
+            Ladder {
+                degraded_seconds: degraded,
+                unhealthy_seconds: degraded + unhealthy,
+                dead_seconds: degraded + unhealthy + dead,
+                resumption_seconds: f64::from(resumption_seconds),
+            }
+        }
+    }
+
+    prop_compose! {
+        fn any_patient()(
+            n in any::<u64>(),
+            health in prop::sample::select(Health::ALL),
+            heard in any::<bool>(),
+            silent in 0..1200,
+        ) -> Patient {
+            let id = ContainerId::mint(1, n);
+            Patient { id, task_id: None, health, heard, silent_seconds: f64::from(silent) }
+        }
+    }
+
+    fn fleet() -> impl Strategy<Value = Vec<Patient>> {
+        prop::collection::vec(any_patient(), 0..8)
+    }
+
+    /// Its health when the plan has been carried out.
+    fn afterwards(p: &Patient, observer_seconds: f64, ladder: &Ladder) -> Health {
+        change(p, observer_seconds, ladder).map_or(p.health, |change| change.to)
+    }
+
+    proptest! {
+        #[test]
+        fn longer_silence_is_never_better(p in any_patient(), more in 0..1200, observer in 0..1200, ladder in any_ladder()) {
+            let longer = Patient { silent_seconds: p.silent_seconds + f64::from(more), ..p.clone() };
+            let [sooner, later] = [&p, &longer].map(|p| afterwards(p, f64::from(observer), &ladder));
+            prop_assert!(rank(sooner) <= rank(later), "{sooner} and then {later}");
+        }
+
+        #[test]
+        fn nobody_is_called_dead_in_the_resumption_window(fleet in fleet(), left in 1..900, ladder in any_ladder()) {
+            let observer = ladder.resumption_seconds - f64::from(left);
+            prop_assert!(plan_health(&fleet, observer, &ladder).iter().all(|change| change.to != Health::Dead));
+        }
+
+        #[test]
+        fn a_settled_fleet_is_left_alone(mut fleet in fleet(), ladder in any_ladder()) {
+            fleet.iter_mut().for_each(|p| p.health = ladder.assess(p.silent_seconds));
+            prop_assert_eq!(plan_health(&fleet, ladder.resumption_seconds, &ladder), []);
+        }
+
+        #[test]
+        fn what_was_planned_is_not_planned_again(mut fleet in fleet(), observer in 0..1200, ladder in any_ladder()) {
+            fleet.iter_mut().for_each(|p| p.health = afterwards(p, f64::from(observer), &ladder));
+            prop_assert_eq!(plan_health(&fleet, f64::from(observer), &ladder), []);
+        }
     }
 }

@@ -13,7 +13,13 @@ use parhelia_core::cascade::{Cascade, parse, template};
 use parhelia_core::config::Config;
 use parhelia_core::heartbeat::Sample;
 use parhelia_core::ids::{ContainerId, WorkerId};
+use parhelia_core::job::api::ExecRequest;
 use parhelia_core::sandbox::{SandboxSpec, VolumeMount};
+use parhelia_core::session::api::{
+    AnswerReport, AnswerWaits, CancelSession, ClaimTask, Claimed, FireSignal, Inbox, ResumeSession,
+    SignalList, StartSession, TaskResult,
+};
+use parhelia_core::session::{PhaseRow, Session, TaskRow, WaitRow};
 use parhelia_core::state::{ContainerState, Health, TerminationReason};
 use parhelia_core::time;
 use parhelia_fuzz::{Verdict, fuzz, same, says_something};
@@ -55,6 +61,94 @@ fn a_request_to_clean_up() {
         r#"{"kind": "orphans"}"#,
         r#"{"kind": "dead", "older_than_seconds": 3600, "ids": ["c-01k9z3q8xw4f7m2a", "c-01k9z3q8xw4f7m2b"]}"#,
     ]);
+}
+
+#[test]
+fn a_request_for_a_job() {
+    json::<ExecRequest>(&[
+        r#"{"command": ["sleep", "60"]}"#,
+        r#"{"provider": "docker", "image": "busybox", "name": "one", "command": ["sh"], "env": {"A": "1"}, "workdir": "/",
+            "labels": {"team": "core"}, "resources": {"memory_mb": 512}, "secrets": ["s"], "engine": "claude", "session": "x",
+            "terminal": {"rows": 24, "cols": 80}, "stdin": true, "timeout_seconds": 60, "keep": true}"#,
+    ]);
+}
+
+#[test]
+fn what_is_asked_of_sessions() {
+    json::<StartSession>(&[
+        "{}",
+        r#"{"cascade": {"cascade_id": "c", "phases": []}, "inputs": {"n": 1.5}, "input_texts": {"m": "2"}, "name": "n"}"#,
+        r#"{"text": "cascade_id: c", "workdir": "/w", "env": {"A": "1"}, "provider": "docker", "resumable": true,
+            "auto_resume": false}"#,
+    ]);
+    json::<CancelSession>(&["{}", r#"{"reason": "r", "force": true, "grace_seconds": 5}"#]);
+    json::<ResumeSession>(&["{}", r#"{"from": "a"}"#]);
+    json::<FireSignal>(&[
+        r#"{"name": "go"}"#,
+        r#"{"name": "go", "session": "s-1", "payload": {"x": [1, null]}}"#,
+    ]);
+}
+
+const SESSION: &str = r#"{"session_id": "sess-01k9z3q8xw4f7m2a", "cascade_id": "c", "status": "blocked", "current_phase": "ask",
+    "depth": 0, "blocked_type": "hitl", "blocked_on": "choice", "blocked_since": "2026-01-21T14:30:00Z",
+    "heartbeat_at": "2026-01-21T14:30:00Z", "heartbeat_lease_seconds": 60, "cancel_requested": false, "cancel_force": false,
+    "resumable": true, "auto_resume": true, "started_at": "2026-01-21T14:30:00Z", "updated_at": "2026-01-21T14:30:00Z",
+    "created_by": "ann", "metadata": {"a": 1}, "owner_id": "o", "owner_epoch": 1}"#;
+
+const TASK: &str = r#"{"id": "ta-01k9z3q8xw4f7m2a", "session_id": "sess-01k9z3q8xw4f7m2a", "phase": "work", "position": 0, "key": "a",
+    "title": "A", "state": "pending", "attempt": 1, "retry_count": 1, "crash_count": 0, "failure_reason": "task_failed",
+    "retry_at": "2026-01-21T14:30:00Z", "exit_code": 3, "outputs": {"n": 1}}"#;
+
+const WAIT: &str = r#"{"id": "wait-01k9z3q8xw4f7m2a", "session_id": "sess-01k9z3q8xw4f7m2a", "phase": "ask", "task_id": null,
+    "wait_type": "hitl", "wait_on": "choice", "description": "Which?", "question": {"kind": "choice", "options": ["a", "b"]},
+    "on_timeout": "fail", "default_value": null, "since": "2026-01-21T14:30:00Z", "deadline": "2026-01-21T15:30:00Z",
+    "status": "open", "answer": null, "answered_by": null, "answer_reason": null, "answered_at": null, "signal_id": null}"#;
+
+#[test]
+fn the_inbox() {
+    json::<AnswerWaits>(&[
+        r#"{"ids": ["wt-1", "s-2"], "verdict": "answer", "answer": {"a": 1}}"#,
+        r#"{"ids": ["wt-1"], "verdict": "answer", "text": "yes", "reason": "r"}"#,
+        r#"{"ids": [], "verdict": "deny", "choices": ["a", "b"]}"#,
+    ]);
+    json::<AnswerReport>(&[&format!(
+        r#"{{"answered": [{WAIT}], "refused": [{{"id": "x", "reason": "somebody else was first"}}], "notes": ["n"]}}"#
+    )]);
+    json::<Inbox>(&[
+        r#"{"items": [{"id": "wait-01k9z3q8xw4f7m2a", "type": "hitl", "session_id": "sess-01k9z3q8xw4f7m2a", "cascade_id": "c",
+        "phase": "ask", "task": null, "description": "Which?", "session_name": null, "question": {"kind": "text"},
+        "fits": "a text", "command": "parhelia inbox", "since": "2026-01-21T14:30:00Z", "deadline": null, "on_timeout": "fail",
+        "waiting": 3}], "jobs": [], "more": false, "blocked_elsewhere": 1}"#,
+    ]);
+}
+
+#[test]
+fn what_workers_say_and_are_told() {
+    json::<ClaimTask>(&[r#"{"worker_id": "w-01k9z3q8xw4f7m2a"}"#]);
+    json::<Claimed>(&[
+        r#"{"task": null, "finished": true}"#,
+        r#"{"task": {"task_id": "t-1", "attempt": 2, "key": "a", "command": ["true"], "env": {"A": "1"}, "workdir": "/w",
+            "verify": ["test", "-e", "x"], "timeout_seconds": 60}, "finished": false}"#,
+    ]);
+    json::<TaskResult>(&[
+        r#"{"worker_id": "w-1", "exit_code": 0}"#,
+        r#"{"worker_id": "w-1", "exit_code": null, "verify_exit_code": 1, "timed_out": true, "output": "{}", "truncated": true}"#,
+    ]);
+}
+
+#[test]
+fn rows_of_sessions() {
+    json::<Session>(&[SESSION]);
+    json::<WaitRow>(&[WAIT]);
+    json::<PhaseRow>(&[
+        r#"{"position": 1, "name": "a", "status": "completed", "started_at": "2026-01-21T14:30:00Z",
+        "completed_at": "2026-01-21T14:31:00Z", "outputs": {"n": 1}, "error": null, "child_session_id": null}"#,
+    ]);
+    json::<SignalList>(&[
+        r#"{"signals": [{"id": "sig-01k9z3q8xw4f7m2a", "name": "go", "session_id": null, "payload": {"x": 1},
+        "fired_at": "2026-01-21T14:30:00Z", "fired_by": "ann", "deliveries": 0, "delivered_at": null}], "next": null}"#,
+    ]);
+    json::<TaskRow>(&[TASK]);
 }
 
 const SAMPLE: &str = r#"{"container_id": "c-01k9z3q8xw4f7m2a", "timestamp": "2026-01-21T14:30:00Z", "delayed_seconds": 1.5,

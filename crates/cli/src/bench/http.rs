@@ -76,12 +76,13 @@ pub(super) async fn measure(ground: &Ground) -> Result<Vec<Row>, String> {
             _ => Row::beside(&name, median(durable), "/s", limit.0, limit.1).because(reason),
         });
     }
-    let mut batched = vec![];
+    let (mut parsed, mut durable) = (vec![], vec![]);
     for _ in 0..ground.rounds {
-        batched.push(load(&address, &token, ground, FEW, 100).await?);
+        parsed.push(load(&parser_address, &token, ground, FEW, 100).await?);
+        durable.push(load(&address, &token, ground, FEW, 100).await?);
     }
     let name = format!("heartbeats over HTTP, 100 per request, {FEW} clients");
-    rows.push(Row::plain(&name, median(batched), "/s"));
+    rows.push(Row::beside(&name, median(durable), "/s", median(parsed), "a handler that only parses"));
     Ok(rows)
 }
 

@@ -13,6 +13,7 @@ mod sessions;
 mod store;
 mod stream;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -92,9 +93,51 @@ impl Row {
         }
     }
 
+    /// With the least that it could be, measured beside it.
+    pub(crate) fn limited(self, limit: f64, limit_is: &'static str) -> Self {
+        Self { limit: Some(limit), limit_is, ..self }
+    }
+
     pub(crate) fn because(self, reason: String) -> Self {
         Self { reason, ..self }
     }
+
+    fn lacks_reason(&self) -> bool {
+        self.met == Some(false) && self.reason.is_empty()
+    }
+}
+
+/// Whatever misses its target has a word beside it: where nothing better is known, what the machine itself did.
+fn explain(rows: &mut [Row], ground: &Ground) -> Result<()> {
+    if !rows.iter().any(Row::lacks_reason) {
+        return Ok(());
+    }
+    let machine = machine(&ground.dir)
+        .map_err(|e| CliError::io(format!("cannot write to {}", ground.dir.display()), &e))?;
+    for row in rows.iter_mut().filter(|row| row.lacks_reason()) {
+        row.reason.clone_from(&machine);
+    }
+    Ok(())
+}
+
+/// How long the disk takes for a small durable write, and how many wanted the processors.
+fn machine(dir: &Path) -> std::io::Result<String> {
+    let mut file = std::fs::File::create(dir.join("small-writes"))?;
+    let mut took = Vec::new();
+    for _ in 0..100 {
+        let began = stopwatch();
+        file.write_all(&[7; 4096])?;
+        file.sync_data()?;
+        took.push(millis(began));
+    }
+    let (half, most) = (percentile(&mut took, 0.5), percentile(&mut took, 0.99));
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split_whitespace().next().unwrap_or("?");
+    let processors = std::thread::available_parallelism()?;
+    Ok(format!(
+        "no cause was measured; at the end of this run 4 KiB were durable on this disk after {half:.2} ms (p99 {most:.2} ms), \
+         and in the last minute {load} wanted the {processors} processors"
+    ))
 }
 
 /// The edge where a measurement reads the clock.
@@ -206,6 +249,7 @@ pub(crate) async fn run(
     if wanted(Part::Sessions, "sessions") {
         rows.extend(sessions::measure(&ground, postgres, quick).await.map_err(failed("sessions"))?);
     }
+    explain(&mut rows, &ground)?;
     ctx.out.list(&rows, |row| row.name.clone(), || screen(&rows))
 }
 

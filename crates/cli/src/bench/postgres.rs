@@ -106,9 +106,16 @@ async fn rows(ground: &Ground, url: &str) -> Fallible<Vec<Row>> {
         }
         through.push(through_store(&store, ground).await?);
     }
-    let limit = bare.map(median).into_iter().fold(0.0, f64::max);
+    let bare = bare.map(median);
+    let limit = bare.into_iter().fold(0.0, f64::max);
     let name = format!("heartbeats through the store, batches of 100, PostgreSQL ({durability})");
-    let mut rows = vec![Row::share(&name, median(through), "/s", limit, "same statements, one loop", 0.7)];
+    let reason = format!(
+        "the bare loop does {:.0} /s with {} to a transaction, and {:.0} /s with {}",
+        bare[0], TOGETHER[0], bare[1], TOGETHER[1]
+    );
+    let mut rows = vec![
+        Row::share(&name, median(through), "/s", limit, "same statements, one loop", 0.7).because(reason),
+    ];
     let mut bare = raw_tail(url, ground.rounds).await?;
     let mut seen = tail(&store, &other, ground.rounds).await?;
     for (word, share) in [("p50", 0.5), ("p99", 0.99)] {

@@ -7,20 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::StreamExt;
 use futures::future::{join_all, try_join_all};
 use parhelia_core::ids::SessionId;
-use parhelia_store::postgres::bare_connection;
-use parhelia_store::{NewSession, Owner, Store, sql};
-use rusqlite::params;
+use parhelia_store::postgres::{POOL, bare_connection};
+use parhelia_store::{NewSession, Owner, Store, sql, sqlite};
+use rusqlite::{Connection, params};
 use serde_json::json;
 use tokio_postgres::types::ToSql;
 
 use super::postgres::text;
-use super::store::{moment, open};
+use super::store::moment;
 use super::{Ground, stopwatch};
 
 const NOW: &str = "2026-01-21T00:00:00.000Z";
 const OWNER: &str = "bench";
-/// As many connections as a server has for its writes.
-const CONNECTIONS: usize = 16;
 
 /// A session that nobody advances but the loop here.
 async fn session(store: &Store, n: u64) -> Result<SessionId, String> {
@@ -78,17 +76,12 @@ pub(super) async fn sqlite(
         ids.push(session(&store, n).await?);
     }
     store.close().await.map_err(|e| e.to_string())?;
-    let rate = phases_on(&path, &ids, together, ground).map_err(|e| e.to_string())?;
+    let db = sqlite::bare_connection(&path).map_err(|e| e.to_string())?;
+    let rate = phases_on(&db, &ids, together, ground).map_err(|e| e.to_string())?;
     Ok((rate, "same rows and commits, one loop"))
 }
 
-fn phases_on(
-    path: &std::path::Path,
-    ids: &[SessionId],
-    together: usize,
-    ground: &Ground,
-) -> rusqlite::Result<f64> {
-    let db = open(path)?;
+fn phases_on(db: &Connection, ids: &[SessionId], together: usize, ground: &Ground) -> rusqlite::Result<f64> {
     let mut guard = db.prepare(sql::GUARD_OWNER.sqlite())?;
     let mut advance = db.prepare(sql::SESSION_ADVANCE.sqlite())?;
     let mut end = db.prepare(sql::PHASE_END.sqlite())?;
@@ -147,7 +140,7 @@ pub(super) async fn postgres(
         owner(&store).await?;
     }
     let mut ids = Vec::new();
-    for n in 0..sessions.min(CONNECTIONS) {
+    for n in 0..sessions.min(POOL) {
         ids.push(session(&store, (sessions * 1000 + n) as u64).await?);
     }
     store.close().await.map_err(|e| e.to_string())?;
@@ -158,7 +151,7 @@ pub(super) async fn postgres(
         done?;
     }
     let rate = counted.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
-    Ok((rate, if sessions == 1 { "same rows, one connection" } else { "same rows, 16 connections" }))
+    Ok((rate, if sessions == 1 { "same rows, one connection" } else { "same rows, a server's connections" }))
 }
 
 async fn one_connection(

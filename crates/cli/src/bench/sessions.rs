@@ -81,8 +81,9 @@ pub(super) async fn measure(
     for (sessions, least) in TARGETS {
         let figures = sets(&api, sessions, quick).await?;
         let limit = session_limits::sqlite(ground, sessions, figures.together).await?;
+        let reason = format!("{} to a transaction, here and in the limit", figures.together);
         let mut more = figures.rows("SQLite (FULL)", "set phases", sessions, limit).into_iter();
-        rows.extend(more.next().map(|rate| Row::at_least(least, rate)));
+        rows.extend(more.next().map(|rate| Row::at_least(least, rate).because(reason)));
         rows.extend(more);
     }
     rows.extend(processes(&api, "SQLite (FULL)", quick).await?);

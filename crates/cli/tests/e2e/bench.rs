@@ -26,6 +26,9 @@ fn every_figure_is_measured_beside_its_limit() {
         assert!(row["measured"].as_f64().unwrap() >= 0.0, "{row}");
         let target = row["target"].as_str().unwrap();
         assert_eq!(row["met"].is_boolean(), !target.is_empty(), "a target is met or not: {row}");
+        if row["met"] == false {
+            assert!(!row["reason"].as_str().unwrap_or_default().is_empty(), "a miss has its reason: {row}");
+        }
         if target.ends_with('%') && target.starts_with(">=") {
             assert!(row["limit"].as_f64().unwrap() > 0.0, "a share needs its limit: {row}");
         }

@@ -11,14 +11,10 @@ use crate::harness::{Home, Server, eventually, parhelia, text};
 const JOBS: usize = 100;
 const LINES: usize = 150;
 
-/// The build that an upgrade brings; `scripts/test.sh` makes it.
+/// The build that an upgrade brings; `scripts/build.sh` makes it.
 pub(crate) fn next_build() -> PathBuf {
     let path = parhelia().with_file_name("parhelia-next");
-    assert!(
-        path.exists(),
-        "{} is not there: cargo build -p parhelia --features next, copy target/debug/parhelia to it, then build again",
-        path.display()
-    );
+    assert!(path.exists(), "{} is not there: run scripts/build.sh, which makes it", path.display());
     path
 }
 

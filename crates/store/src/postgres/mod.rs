@@ -40,7 +40,7 @@ pub use leader::{Seat, Seated};
 pub use open::{MIGRATIONS, reach};
 
 /// Connections for scripts and questions.
-const POOL: usize = 12;
+pub const POOL: usize = 12;
 /// Scripts that may be under way or waiting; beyond it a caller waits for a place.
 const QUEUE: usize = 1024;
 /// How often a script is run again that the database broke off among equals (deadlock, serialization).

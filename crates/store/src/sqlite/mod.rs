@@ -21,7 +21,7 @@ use crate::script::{Database, Query, Script, StepOutcome, Take};
 use crate::sql;
 
 pub use inline::Inline;
-pub use open::{APPLICATION_ID, Examined, MIGRATIONS, examine};
+pub use open::{APPLICATION_ID, Examined, MIGRATIONS, bare_connection, examine};
 
 /// Where the writer stands, as others see it.
 #[derive(Debug)]

@@ -66,6 +66,11 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Connection> {
     Ok(connection)
 }
 
+/// A connection as the writer's own, for a measurement beside it.
+pub fn bare_connection(path: &Path) -> Result<Connection> {
+    open(path, Durability::Full)
+}
+
 /// What a look from outside finds of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Examined {

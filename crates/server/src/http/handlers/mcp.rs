@@ -105,6 +105,10 @@ const INVALID_REQUEST: i64 = -32600;
 
 fn check(bytes: &Bytes) -> Result<(), (i64, String)> {
     match serde_json::from_slice::<McpMessage>(bytes) {
+        // The SDK names what it does not know, and here that would say nothing.
+        Ok(message) if message.method.is_empty() => {
+            Err((INVALID_REQUEST, "not a JSON-RPC request: its method has no name".to_owned()))
+        }
         Ok(_) => Ok(()),
         Err(e) if e.is_data() => Err((INVALID_REQUEST, format!("not a JSON-RPC request: {e}"))),
         Err(e) => Err((PARSE_ERROR, format!("not JSON: {e}"))),
@@ -166,6 +170,7 @@ mod tests {
         assert_eq!(code(r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#), Some(INVALID_REQUEST));
         assert_eq!(code(r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#), Some(INVALID_REQUEST));
         assert_eq!(code(r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":null}"#), None);
+        assert_eq!(code(r#"{"jsonrpc":"2.0","id":1,"method":""}"#), Some(INVALID_REQUEST));
         assert_eq!(code("[]"), Some(INVALID_REQUEST));
         assert_eq!(code("{"), Some(PARSE_ERROR));
         assert_eq!(code(""), Some(PARSE_ERROR));

@@ -1,3 +1,4 @@
 mod tasks;
 mod waits;
+mod walk;
 mod world;
