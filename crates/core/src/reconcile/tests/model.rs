@@ -375,7 +375,8 @@ fn unit() -> impl Strategy<Value = Unit> {
 }
 
 pub(super) fn model() -> impl Strategy<Value = Model> {
-    let settings = (any::<bool>(), any::<bool>(), prop::sample::select(&[1u64, 2, 100][..]));
+    let silent_hours = prop::sample::select(&[0.05, 1.0, 4.0][..]);
+    let settings = (any::<bool>(), any::<bool>(), prop::sample::select(&[1u64, 2, 100][..]), silent_hours);
     let provider = (any::<bool>(), prop::sample::select(&[0i64, 5, 30][..]), any::<bool>(), any::<bool>());
     (prop::collection::vec(unit(), 0..9), settings, provider).prop_map(|(units, settings, provider)| {
         let mut world = World::new();
@@ -383,6 +384,7 @@ pub(super) fn model() -> impl Strategy<Value = Model> {
             world.settings.auto_terminate_orphans,
             world.settings.auto_terminate_stale,
             world.settings.max_reconcile_batch,
+            world.settings.max_silent_hours,
         ) = settings;
         let (idempotent, settles, priced, watched) = provider;
         world.create_is_idempotent = idempotent;

@@ -2,14 +2,16 @@
 
 use std::collections::{HashMap, HashSet};
 
+use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::model::{FAULTS, Fault, Model, Step, belongs, model};
-use super::world::OURS;
+use super::world::{OURS, RESUMPTION_SECONDS, World};
 use crate::ids::ContainerId;
-use crate::reconcile::{Action, Answer};
+use crate::reconcile::{Action, Answer, Inspected};
 use crate::sandbox::Phase;
-use crate::state::{ContainerState, Desired, TerminationReason};
+use crate::state::{ContainerState, Desired, Health, TerminationReason};
+use crate::time::seconds_between;
 
 /// Passes without a fault after which everything that can happen has happened.
 const PASSES: usize = 80;
@@ -244,6 +246,54 @@ proptest! {
         walk(model, &faults, |step, _, _| {
             prop_assert_eq!(&step.plan, &step.seen.plan());
             prop_assert_eq!(&step.plan, &Model::shuffled(&step.seen).plan());
+            Ok(())
+        })?;
+    }
+
+    /// (j) Whoever a policy wants to end is what that policy is about.
+    #[test]
+    fn a_policy_ends_only_what_it_is_about(model in model(), faults in faults()) {
+        walk(model, &faults, |step, _, _| {
+            let World { now, settings, observer_seconds, .. } = &step.seen;
+            for action in &step.plan.actions {
+                let Action::Desire { id, reason, .. } = action else { continue };
+                let row = step.row(id);
+                prop_assert_eq!(row.desired, Desired::Running, "{}", action);
+                let since = [row.last_heartbeat_at, row.started_at, row.suspected_at, row.create_attempted_at];
+                let silent = |at: Timestamp| seconds_between(at, *now);
+                let listened = *observer_seconds >= RESUMPTION_SECONDS;
+                let right = match reason {
+                    TerminationReason::OrphanCleanup => {
+                        settings.auto_terminate_orphans && row.state == ContainerState::Orphaned
+                    }
+                    TerminationReason::Stale => {
+                        settings.auto_terminate_stale
+                            && listened
+                            && !row.keep
+                            && matches!(row.health, Health::Unhealthy | Health::Dead)
+                            && row.last_heartbeat_at.is_none_or(|at| {
+                                silent(at) >= settings.stale_threshold_seconds as f64
+                            })
+                    }
+                    TerminationReason::Silent => {
+                        listened
+                            && !row.keep
+                            && (row.health == Health::Dead || row.state == ContainerState::Created)
+                            && since.into_iter().flatten().all(|at| silent(at) >= settings.max_silent_hours * 3600.0)
+                    }
+                    // Its supervisor's end is no policy.
+                    TerminationReason::SupervisorLost => {
+                        let inspected = match step.seen.inspected.get(id) {
+                            Some(Inspected::Present(sandbox)) => Some(&**sandbox),
+                            _ => None,
+                        };
+                        let shown = step.listed_for(row).or(inspected);
+                        shown.is_some_and(|sandbox| matches!(sandbox.phase, Phase::Broken { .. }))
+                    }
+                    _ => false,
+                };
+                prop_assert!(right, "{} of {:?}", action, row);
+            }
             Ok(())
         })?;
     }

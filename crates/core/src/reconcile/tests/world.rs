@@ -27,6 +27,7 @@ use crate::time::seconds_between;
 pub(super) const PROVIDER: &str = "fake";
 pub(super) const ENGINE: &str = "engine-1";
 pub(super) const OURS: &str = "ours";
+pub(super) const RESUMPTION_SECONDS: f64 = 300.0;
 
 pub(super) fn now() -> Timestamp {
     "2026-01-21T12:00:00Z".parse().unwrap()
@@ -95,7 +96,7 @@ impl World {
             settings: &self.settings,
             prices: &self.prices,
             observer_seconds: self.observer_seconds,
-            resumption_seconds: 300.0,
+            resumption_seconds: RESUMPTION_SECONDS,
         };
         plan(&view, self.now)
     }
