@@ -223,10 +223,12 @@ impl Shared {
                     Failure::Unknown(self.did_not_answer().to_string())
                 }
             };
+            let answers = !session.client.is_closed();
             drop(session);
             match failure {
                 Failure::Undone(error) => {
-                    if let StoreError::Unavailable { what, .. } = &error {
+                    // That a connection was lost says nothing about the next one.
+                    if let (true, StoreError::Unavailable { what, .. }) = (answers, &error) {
                         self.note_unwritable(Some(what.clone()));
                     }
                     return Err(error);
