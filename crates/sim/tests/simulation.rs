@@ -189,7 +189,7 @@ fn saying_cancelled_too_early_is_caught() {
 
 #[test]
 fn a_step_of_a_replaced_owner_is_caught() {
-    is_caught_with_sessions(Breakage::SessionUnfenced, "although it has ended");
+    is_caught_with_sessions(Breakage::SessionUnfenced, "has it");
 }
 
 #[test]
