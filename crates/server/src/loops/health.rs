@@ -75,6 +75,16 @@ impl Observer {
         }
     }
 
+    /// Whoever is heard next is good news if it was called anything but healthy.
+    fn judged<'i>(&self, judged: impl Iterator<Item = (&'i ContainerId, Health)>) {
+        let mut ears = self.ears.lock().unwrap_or_else(PoisonError::into_inner);
+        for (id, health) in judged {
+            if let Some(ear) = ears.get_mut(id) {
+                ear.healthy = health == Health::Healthy;
+            }
+        }
+    }
+
     /// Whether this process was stopped since its last health pass, and no other pass has made up for that yet.
     pub(super) fn is_just_back(&self, config: &Config) -> bool {
         let last = *self.last_pass.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,7 +183,10 @@ impl HealthLoop {
         for change in &changes {
             info!(container = %change.id, "health {} -> {}: {}", change.from, change.to, change.message);
         }
-        self.context.store.apply_health(&self.context.fence, &changes, self.context.clock.now()).await
+        let applied =
+            self.context.store.apply_health(&self.context.fence, &changes, self.context.clock.now()).await?;
+        self.context.observer.judged(changes.iter().map(|change| (&change.id, change.to)));
+        Ok(applied)
     }
 
     /// A stored heartbeat that we did not receive ourselves came through another server: it counts from
@@ -226,5 +239,29 @@ impl HealthLoop {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use parhelia_providers::SystemClock;
+
+    use super::*;
+
+    /// The ladder is looked at every ten seconds; whoever was called unwell and is heard does not wait for that.
+    #[test]
+    fn who_was_called_unwell_and_is_heard_is_good_news_at_once() {
+        let observer = Observer::new(Arc::new(SystemClock::new()));
+        let id = ContainerId::mint(1, 1);
+        let heard = |health: Option<Health>| {
+            observer.judged(health.map(|health| (&id, health)).into_iter());
+            observer.heard(std::iter::once(&id), Timestamp::UNIX_EPOCH);
+            observer.good_news.notified().now_or_never().is_some()
+        };
+        assert!(heard(None), "for the first time");
+        assert!(!heard(Some(Health::Healthy)));
+        assert!(!heard(None), "it still is");
+        assert!(heard(Some(Health::Unhealthy)));
     }
 }

@@ -357,9 +357,13 @@ impl Reconciler {
                 let wish = Wish { by: "reconciler", reason: *reason, grace_seconds: *grace_seconds, event };
                 let wanted = match (reason, rows.get(id)) {
                     (TerminationReason::Stale | TerminationReason::Silent, Some(row)) => {
-                        // While the provider kept us waiting it may have been heard, or we may have been stopped.
-                        if self.context.observer.is_just_back(&self.context.config) {
-                            debug!(container = %id, "we were away: its silence is judged again first");
+                        // While the provider kept us waiting it may have been heard, or we may have been stopped; and
+                        // the times in the rows are those of a clock that may have been set.
+                        let Context { observer, config, .. } = &self.context;
+                        let least = config.reconciler.stale_threshold_seconds as f64;
+                        let heard = observer.silent_seconds(id).is_some_and(|seconds| seconds < least);
+                        if heard || observer.is_just_back(config) {
+                            debug!(container = %id, "it was heard, or we were away: its silence is judged again first");
                             return Ok(());
                         }
                         let known = Silence { heard: row.last_heartbeat_at, health: row.health };
