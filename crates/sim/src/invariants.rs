@@ -45,7 +45,8 @@ pub(crate) struct Moment {
     pub(crate) steady_since: Duration,
 }
 
-/// When a heartbeat was acknowledged, and what the wall clock showed.
+/// When a heartbeat was acknowledged, and the earliest time by the wall clock that may be recorded of it: one that was not
+/// acknowledged after it may have been kept all the same, and the clock may have been set back between the two.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
     pub(crate) at: Duration,
@@ -113,6 +114,13 @@ impl Witness {
         match self.arrivals.get_mut(id.as_str()) {
             Some(last) => *last = now,
             None => drop(self.arrivals.insert(id.to_string(), now)),
+        }
+    }
+
+    /// One was sent, and nobody knows what became of it.
+    pub(crate) fn may_have_arrived(&mut self, id: &ContainerId, wall: Timestamp) {
+        if let Some(last) = self.arrivals.get_mut(id.as_str()) {
+            last.wall = last.wall.min(wall);
         }
     }
 

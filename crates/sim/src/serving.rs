@@ -293,8 +293,12 @@ impl Sim {
                     server.next_health = server.next_health.min(now + GOOD_NEWS);
                 }
             }
-            Some(Err(_)) => self.steady_since = now,
-            None => {}
+            unknown => {
+                ids.iter().for_each(|id| self.witness.may_have_arrived(id, wall));
+                if unknown.is_some() {
+                    self.steady_since = now;
+                }
+            }
         }
     }
 }

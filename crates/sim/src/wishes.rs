@@ -116,15 +116,13 @@ impl Wishes {
     }
 
     /// By the wall clock, as silences of hours are counted: whoever decided may have read it at any moment since the last
-    /// heartbeat, and it may have been set back after that. And by the time that passed: a heartbeat that was kept and not
-    /// acknowledged may have left an earlier time in the row than the last one that we know of.
+    /// heartbeat, and it may have been set back after that.
     fn longest_silence(&self, row: &Tracked, arrival: Option<Arrival>, now: &Moment) -> f64 {
         let since = arrival.map(|arrival| arrival.at).unwrap_or_default();
         let shown = self.settings.iter().filter(|(at, _)| *at >= since).map(|(_, wall)| *wall);
         let latest = shown.fold(now.wall, Timestamp::max);
         let known = [arrival.map(|a| a.wall), row.started_at, row.suspected_at, row.create_attempted_at];
-        let passed = arrival.map_or(0.0, |arrival| now.at.saturating_sub(arrival.at).as_secs_f64());
-        known.into_iter().flatten().max().map_or(0.0, |heard| seconds_between(heard, latest)).max(passed)
+        known.into_iter().flatten().max().map_or(0.0, |heard| seconds_between(heard, latest))
     }
 
     /// What was acknowledged is in the record from then on.
