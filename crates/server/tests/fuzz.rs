@@ -61,7 +61,7 @@ impl House {
             let (_lead, lead) = watch::channel(None);
             let (_stop, shutdown) = watch::channel(false);
             let metrics: Arc<parhelia_server::metrics::Metrics> = Arc::default();
-            let (hub, _tail) = Hub::new(&store, 8, metrics.history.clone()).await.unwrap();
+            let (hub, _tail) = Hub::new(&store, 0, 8, metrics.history.clone());
             let service = Service::new(
                 store,
                 BTreeMap::from([("fake".to_owned(), handle)]),

@@ -211,6 +211,35 @@ fn a_few_that_are_really_gone_are_believed_at_once() {
     assert!(lab.home.told("breaker_tripped").is_empty());
 }
 
+/// More than can be asked about while the provider takes its time with each: asked about in turns, all of them are believed
+/// gone in the end, and the breaker closes.
+#[test]
+fn hundreds_that_are_really_gone_are_believed_in_the_end_although_the_provider_is_slow() {
+    const MANY: u64 = 400;
+    let lab = Lab::new("", usual());
+    let _server = lab.home.up(&[]);
+    let instance = lab.home.instance_id();
+    for n in 0..MANY {
+        lab.plant(&instance, ContainerId::mint(1_767_225_600_000, n).as_str());
+    }
+    let counted = |all: bool| {
+        let (_, listed) = lab.home.api("GET", &format!("/api/v1/containers?all={all}&limit=1000"), None);
+        listed["containers"].as_array().unwrap().len() as u64
+    };
+    eventually("each has a record", || (counted(false) == MANY).then_some(()));
+    lab.change(|world| {
+        world.sandboxes.iter_mut().for_each(|sandbox| sandbox.removed = true);
+        world.faults.slow_millis = 60;
+    });
+    let mut left = MANY;
+    while left > 0 {
+        left = eventually("fewer are taken for alive", || Some(counted(false)).filter(|now| *now < left));
+    }
+    assert!(!lab.home.told("breaker_tripped").is_empty());
+    assert_eq!(lab.home.told("breaker_tripped").len(), lab.home.told("breaker_released").len());
+    assert_eq!(counted(true), MANY);
+}
+
 #[test]
 fn another_engine_under_the_same_name_touches_nothing_of_the_first() {
     let lab = Lab::new("", usual());

@@ -6,12 +6,15 @@
 pub(crate) mod server;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use parhelia_core::session::LEASE_SECONDS;
 use parhelia_providers::fake::World;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{Home, Reply, Server, eventually, text};
+use crate::sessions::{begin, until_session};
 
 /// Homes that share a database and the world of a fake provider.
 pub(crate) struct Team {
@@ -156,6 +159,36 @@ fn without_its_database_a_server_says_so_and_comes_back_by_itself() {
     assert_eq!(found["state"], "running");
     let more = ask(&home, "fake", &["agent"]);
     reaches(&home, &more, "running");
+}
+
+/// Neither could renew its lease, and neither could see that of the other: that is nobody's death.
+#[test]
+fn an_outage_that_outlasts_every_lease_ends_no_server_and_moves_no_session() {
+    let team = Team::new();
+    let homes = [team.home(), team.home()];
+    let _servers = homes.each_ref().map(|home| home.up(&[]));
+    for home in &homes {
+        let waits = json!([{ "name": "hear", "await": { "signal": "never" } }]);
+        let id = begin(home, json!({ "cascade_id": "waits", "phases": waits }));
+        until_session(home, &id, "blocked");
+    }
+    let held = || team.rows("SELECT session_id, owner_id, owner_epoch FROM sessions ORDER BY session_id");
+    let living = || team.rows("SELECT id, lease_until FROM owners WHERE ended_at IS NULL ORDER BY id");
+    let (held_before, before) = (held(), living());
+    assert_eq!((held_before.len(), before.len()), (2, 2));
+
+    team.postgres.tell("stop");
+    team.until_down();
+    // What is shown here is that time alone does nothing.
+    std::thread::sleep(Duration::from_secs(LEASE_SECONDS as u64 + 10));
+    team.postgres.tell("start");
+    team.postgres.until_up();
+    let after = eventually("each has renewed its lease, or is gone", || {
+        Some(living()).filter(|now| now.iter().all(|owner| !before.contains(owner)))
+    });
+    let ids = |owners: &[Vec<String>]| owners.iter().map(|owner| owner[0].clone()).collect::<Vec<_>>();
+    assert_eq!(ids(&after), ids(&before), "{}", homes.each_ref().map(Home::log).concat());
+    assert_eq!(held(), held_before);
 }
 
 #[test]

@@ -57,6 +57,7 @@ pub(super) fn plan(
                 &row.id,
                 "too many vanished at once; waiting until three listings and the inspections agree",
             );
+            row::unheard(view, row, now, plan);
         }
         vanished.retain(|r| !surprising(r));
     }
@@ -66,6 +67,13 @@ pub(super) fn plan(
             Some(Inspected::Present(sandbox)) => row::plan(view, row, sandbox, &listing.identity, now, plan),
             Some(Inspected::Unknown { why }) => {
                 plan.wait(&row.id, format!("not listed, and could not be inspected: {why}"));
+                row::unseen(view, row, now, plan);
+            }
+            Some(Inspected::NotAsked) => {
+                plan.wait(
+                    &row.id,
+                    "not listed, and asked about in one of the next passes, as there are many",
+                );
                 row::unseen(view, row, now, plan);
             }
             None => {}
@@ -248,11 +256,15 @@ fn breaker_holds(
             .details(json!({ "provider": view.provider, "vanished": gone.len(), "known": known }));
         plan.actions.push(Action::Announce { event });
     }
-    let agree = !mass || gone.iter().all(|r| matches!(inspected(r), Some(Inspected::Absent)));
-    if !agree {
+    // Who was not asked yet says nothing: without an answer of its own it stays as it is anyway.
+    let asked: Vec<_> =
+        gone.iter().filter_map(|r| inspected(r)).filter(|i| **i != Inspected::NotAsked).collect();
+    if mass && asked.iter().any(|i| **i != Inspected::Absent) {
         plan.memory.breaker_agreed = 0;
         plan.memory.breaker_agreed_at = None;
-    } else if plan.memory.breaker_agreed_at.is_none_or(|at| due_at(at, BREAKER_APART_SECONDS, now) <= now) {
+    } else if (!mass || !asked.is_empty())
+        && plan.memory.breaker_agreed_at.is_none_or(|at| due_at(at, BREAKER_APART_SECONDS, now) <= now)
+    {
         plan.memory.breaker_agreed += 1;
         plan.memory.breaker_agreed_at = Some(now);
     }

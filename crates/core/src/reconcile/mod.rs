@@ -116,7 +116,11 @@ pub enum Answer {
 pub enum Inspected {
     Absent,
     Present(Box<Sandbox>),
-    Unknown { why: String },
+    Unknown {
+        why: String,
+    },
+    /// Many had to be asked about: this one is in one of the next passes.
+    NotAsked,
 }
 
 /// What the reconciler remembers of a provider between two passes; a row of `providers`.

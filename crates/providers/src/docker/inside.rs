@@ -102,7 +102,7 @@ async fn read(docker: &Docker, id: &str, path: &str) -> Result<Option<JobResult>
     while let Some(piece) = stream.next().await {
         match piece {
             Ok(piece) => archive.extend_from_slice(&piece),
-            Err(error) if status(&error).is_some() => return Ok(None),
+            Err(error) if matches!(status(&error), Some(400 | 404)) => return Ok(None),
             Err(error) => return Err(error),
         }
         if archive.len() > LARGEST_RESULT_BYTES {

@@ -16,6 +16,8 @@ use parhelia_providers::{Provider, SandboxRef, SystemClock};
 use super::engine::{DockerEngine, IMAGE};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// What a server lets any one call take.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Ground {
@@ -81,7 +83,7 @@ impl Ground {
 pub(crate) fn provider(address: Address, secrets: PathBuf) -> DockerProvider {
     DockerProvider::new(DockerConfig {
         address,
-        timeout: Duration::from_secs(10),
+        timeout: TIMEOUT,
         pull: false,
         remove_after_seconds: 60,
         secrets,

@@ -21,6 +21,9 @@ use super::{Context, stopped};
 /// A pass that comes this much later than three periods: the process itself was stopped meanwhile.
 const FROZEN: Duration = Duration::from_secs(20);
 
+/// While another server judges, whoever has not been heard for this long is forgotten here.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
+
 /// When this process last heard each container, on its own monotonic clock. Shared with the intake.
 #[derive(Debug)]
 pub struct Observer {
@@ -101,6 +104,14 @@ impl Observer {
         ears.get(id).map(|ear| self.clock.monotonic().saturating_sub(ear.at).as_secs_f64())
     }
 
+    /// A health pass forgets who is no patient any more. Where there is none, that is done before this memory grows.
+    fn make_room(&self, ears: &mut HashMap<ContainerId, Ear>, now: Duration) {
+        let judges = self.last_pass.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        if !judges && ears.len() == ears.capacity() {
+            ears.retain(|_, ear| now.saturating_sub(ear.at) < FORGOTTEN);
+        }
+    }
+
     /// A heartbeat has become durable.
     pub fn heard<'i>(&self, ids: impl Iterator<Item = &'i ContainerId>, received_at: Timestamp) {
         let at = self.clock.monotonic();
@@ -110,7 +121,10 @@ impl Observer {
             let ear = Ear { at, heard: true, stored: Some(received_at), healthy: false };
             match ears.get_mut(id) {
                 Some(known) => *known = Ear { healthy: known.healthy, ..ear },
-                None => drop(ears.insert(id.clone(), ear)),
+                None => {
+                    self.make_room(&mut ears, at);
+                    ears.insert(id.clone(), ear);
+                }
             }
             news |= !ears.get(id).is_some_and(|ear| ear.healthy);
         }
@@ -248,6 +262,35 @@ mod tests {
     use parhelia_providers::SystemClock;
 
     use super::*;
+
+    /// Time that passes when somebody says so.
+    #[derive(Debug, Default)]
+    struct Hours(Mutex<u64>);
+
+    impl Clock for Hours {
+        fn now(&self) -> Timestamp {
+            Timestamp::UNIX_EPOCH
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::from_secs(3600 * *self.0.lock().unwrap())
+        }
+    }
+
+    /// A server that follows is told of containers for months, and never judges one.
+    #[test]
+    fn who_follows_forgets_whom_it_has_not_heard_for_long() {
+        let clock = Arc::new(Hours::default());
+        let observer = Observer::new(clock.clone());
+        let steady = ContainerId::mint(1, 0);
+        for n in 1..10_000 {
+            *clock.0.lock().unwrap() = n / 100;
+            observer.heard([&steady, &ContainerId::mint(1, n)].into_iter(), Timestamp::UNIX_EPOCH);
+        }
+        let remembered = observer.ears.lock().unwrap().len();
+        assert!(remembered < 1000, "{remembered} of 10000");
+        assert_eq!(observer.silent_seconds(&steady), Some(0.0));
+    }
 
     /// The ladder is looked at every ten seconds; whoever was called unwell and is heard does not wait for that.
     #[test]

@@ -31,8 +31,6 @@ use crate::service::{cleaned, secret_hash};
 
 /// Provider calls under way at once.
 const PROVIDER_CALLS: usize = 16;
-/// Sandboxes asked about by id in one pass.
-const INSPECTIONS: usize = 256;
 /// Store writes under way at once: enough for one group commit to take many.
 const STORE_WRITES: usize = 64;
 
@@ -47,6 +45,10 @@ pub struct Reconciler {
     unseen: Mutex<HashMap<ContainerId, (i64, Duration)>>,
     /// The last pass only recorded what was found; this one does the rest, whatever else is found.
     hurried: AtomicBool,
+    /// Whom the last pass had no time to ask about, first of all: this one begins there.
+    unasked: Mutex<Option<ContainerId>>,
+    /// What the provider has set aside, until that is in the history.
+    quarantined: Mutex<Vec<String>>,
 }
 
 /// What a pass leaves for the one who drives it.
@@ -77,6 +79,8 @@ impl Reconciler {
             jobs: None,
             unseen: Mutex::default(),
             hurried: AtomicBool::default(),
+            unasked: Mutex::default(),
+            quarantined: Mutex::default(),
         }
     }
 
@@ -173,14 +177,9 @@ impl Reconciler {
         }
         self.hurried.store(false, Ordering::Relaxed);
         if !decided.inspect.is_empty() {
-            let mut wanted = std::mem::take(&mut decided.inspect);
-            // A provider that hangs must not hold up what has to end: the rest is asked in the next passes.
-            let later = wanted.split_off(wanted.len().min(INSPECTIONS));
-            let mut inspected = self.inspect(wanted).await;
-            let unasked = || Inspected::Unknown { why: "not asked yet, as there are many".to_owned() };
-            inspected.extend(later.iter().map(|(id, _)| (id.clone(), unasked())));
+            let inspected = self.inspect(std::mem::take(&mut decided.inspect)).await;
             decided = decide(&inspected);
-            decided.busy |= !later.is_empty();
+            decided.busy |= inspected.values().any(|answer| *answer == Inspected::NotAsked);
         }
         Ok(Seen { answer, rows, plan: decided })
     }
@@ -200,14 +199,38 @@ impl Reconciler {
         unseen.iter().map(|(id, (_, since))| (id.clone(), now.saturating_sub(*since).as_secs_f64())).collect()
     }
 
-    async fn inspect(&self, wanted: Vec<(ContainerId, Option<String>)>) -> HashMap<ContainerId, Inspected> {
+    /// Asks about each, for as long as one call of the provider may take: one that hangs must not hold up what has to end.
+    /// Whoever is left has its turn in the next pass.
+    async fn inspect(
+        &self,
+        mut wanted: Vec<(ContainerId, Option<String>)>,
+    ) -> HashMap<ContainerId, Inspected> {
+        let first = self.unasked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(at) = first.and_then(|first| wanted.iter().position(|(id, _)| *id == first)) {
+            wanted.rotate_left(at);
+        }
+        let clock = &self.context.clock;
+        let patience = Duration::from_secs(self.context.config.reconciler.provider_timeout_seconds);
+        let until = clock.monotonic() + patience;
         let asking: Vec<BoxFuture<'_, _>> = wanted
-            .into_iter()
+            .iter()
             .map(|(container_id, sandbox_id)| {
-                self.inspect_one(SandboxRef { container_id, sandbox_id }).boxed()
+                let sandbox =
+                    SandboxRef { container_id: container_id.clone(), sandbox_id: sandbox_id.clone() };
+                async move {
+                    match clock.monotonic() < until {
+                        true => self.inspect_one(sandbox).await,
+                        false => (sandbox.container_id, Inspected::NotAsked),
+                    }
+                }
+                .boxed()
             })
             .collect();
-        futures::stream::iter(asking).buffer_unordered(PROVIDER_CALLS).collect().await
+        let inspected: HashMap<ContainerId, Inspected> =
+            futures::stream::iter(asking).buffer_unordered(PROVIDER_CALLS).collect().await;
+        let left = wanted.into_iter().map(|(id, _)| id).find(|id| inspected[id] == Inspected::NotAsked);
+        *self.unasked.lock().unwrap_or_else(PoisonError::into_inner) = left;
+        inspected
     }
 
     async fn inspect_one(&self, sandbox: SandboxRef) -> (ContainerId, Inspected) {
@@ -551,7 +574,13 @@ impl Reconciler {
             waiting: plan.waiting.iter().take(100).cloned().collect(),
             next_at: Some(plan.wake_at.map_or(poll, |at| at.min(poll))),
         };
-        let quarantined = self.provider.take_quarantined().into_iter().map(|what| {
+        let quarantined = {
+            let mut untold = self.quarantined.lock().unwrap_or_else(PoisonError::into_inner);
+            untold.extend(self.provider.take_quarantined());
+            untold.clone()
+        };
+        let told = quarantined.len();
+        let quarantined = quarantined.into_iter().map(|what| {
             NewEvent::new(EventType::SandboxQuarantined, Source::Reconciler, what)
                 .details(json!({ "provider": self.provider.name() }))
         });
@@ -560,6 +589,8 @@ impl Reconciler {
             _ => None,
         });
         let events = announced.chain(quarantined).collect();
-        store.save_cycle(fence, self.provider.name(), &plan.memory, &cycle, events, now).await
+        store.save_cycle(fence, self.provider.name(), &plan.memory, &cycle, events, now).await?;
+        self.quarantined.lock().unwrap_or_else(PoisonError::into_inner).drain(..told);
+        Ok(())
     }
 }

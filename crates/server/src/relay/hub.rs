@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::Bytes;
 use parhelia_core::event::Event;
-use parhelia_store::{Result, Store};
+use parhelia_store::Store;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tracing::warn;
 
@@ -48,19 +48,19 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Begins where the history ends now. The tail is for [`Hub::run`].
-    pub async fn new(store: &Store, streams: usize, history: History) -> Result<(Arc<Self>, Tail)> {
-        let tail = Tail::from_now(store).await?;
+    /// Begins after that event. The tail is for [`Hub::run`].
+    pub fn new(store: &Store, after: i64, streams: usize, history: History) -> (Arc<Self>, Tail) {
+        let tail = Tail::from(store, after);
         let hub = Self {
             store: store.clone(),
             ring: broadcast::Sender::new(RING),
-            sent: AtomicI64::new(tail.position()),
+            sent: AtomicI64::new(after),
             places: Arc::new(Semaphore::new(streams)),
             streams,
             history,
             catching_up: Semaphore::new(CATCHING_UP),
         };
-        Ok((Arc::new(hub), tail))
+        (Arc::new(hub), tail)
     }
 
     /// Follows the tail until the server stops.

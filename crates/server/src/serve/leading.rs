@@ -41,8 +41,16 @@ pub(super) fn docker(
     if config.enabled == Switch::Off {
         return Ok(None);
     }
-    let address = Address::find(config.host.as_deref(), config.cert_path.as_deref(), env)
-        .map_err(|reason| ServeError::Docker { reason })?;
+    let found = Address::find(config.host.as_deref(), config.cert_path.as_deref(), env);
+    let address = match found {
+        Ok(address) => address,
+        // It comes from the surroundings of whoever starts us, who may not think of containers at all.
+        Err(reason) if config.enabled == Switch::Auto && config.host.is_none() && !recorded => {
+            warn!(%reason, "the docker provider is off: no engine can be used by what DOCKER_HOST and the like say");
+            return Ok(None);
+        }
+        Err(reason) => return Err(ServeError::Docker { reason }),
+    };
     if config.enabled == Switch::Auto {
         let named = config.host.is_some() || env("DOCKER_HOST").is_some_and(|host| !host.is_empty());
         let there = matches!(&address, Address::Unix(path) if path.exists());

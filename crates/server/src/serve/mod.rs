@@ -223,7 +223,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     loops.spawn(vitals::run(service.clone(), stopping.clone()));
     loops.spawn(guests::run(service.clone(), stopping.clone()));
     let streams = options.config.server.max_streams as usize;
-    let (hub, tail) = Hub::new(&store, streams, context.metrics.history.clone()).await?;
+    let (hub, tail) = Hub::new(&store, before, streams, context.metrics.history.clone());
     loops.spawn(hub.clone().run(tail, stopping.clone()));
     if options.config.monitor_log.enabled {
         let log = MonitorLog::new(&home.path, &options.config.monitor_log);

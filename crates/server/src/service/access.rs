@@ -244,6 +244,7 @@ impl Service {
                 }
             }
         }
+        let refused: u64 = counted.iter().map(|(_, count)| count).sum();
         let mut events: Vec<NewEvent> =
             counted.into_iter().map(|(r, count)| refusal_event(r, count)).collect();
         let untold = self.guests.untold.swap(0, std::sync::atomic::Ordering::Relaxed);
@@ -258,7 +259,8 @@ impl Service {
         if !events.is_empty()
             && let Err(e) = self.store.append_events(events, now).await
         {
-            warn!(error = %e, "refused calls could not be written down");
+            warn!(error = %e, "refused calls could not be written down; they will be counted");
+            self.guests.untold.fetch_add(refused + untold, std::sync::atomic::Ordering::Relaxed);
             well = false;
         }
         let used: Vec<(TokenId, Timestamp)> = locked(&self.guests.used).drain().collect();
@@ -266,6 +268,8 @@ impl Service {
             && let Err(e) = self.store.tokens_used(&used).await
         {
             warn!(error = %e, "the last use of tokens could not be written down");
+            let mut waiting = locked(&self.guests.used);
+            used.into_iter().for_each(|(id, at)| drop(waiting.entry(id).or_insert(at)));
             well = false;
         }
         well

@@ -14,6 +14,7 @@ use tokio_postgres::Client;
 use tracing::{debug, warn};
 
 use super::address::Address;
+use super::in_time;
 use super::open::LOCK_LEADER;
 use super::run::{meaning, unreachable};
 use crate::error::Result;
@@ -48,6 +49,10 @@ impl Seat {
     }
 
     async fn connect(&self) -> Result<(Client, watch::Receiver<bool>)> {
+        in_time(self.connecting()).await
+    }
+
+    async fn connecting(&self) -> Result<(Client, watch::Receiver<bool>)> {
         let (client, messages) = self.address.connect().await.map_err(|e| unreachable(&e, &self.address))?;
         let (tell, gone) = watch::channel(false);
         tokio::spawn(async move {
@@ -64,7 +69,8 @@ impl Seat {
     /// The seat if it is free now.
     pub async fn try_take(&self) -> Result<Option<Seated>> {
         let (client, gone) = self.connect().await?;
-        let taken = try_lock(&client).await.map_err(|e| meaning(e, "seat", "try_take"))?;
+        let taken =
+            in_time(async { try_lock(&client).await.map_err(|e| meaning(e, "seat", "try_take")) }).await?;
         Ok(taken.then_some(Seated { _client: client, gone }))
     }
 
@@ -76,18 +82,22 @@ impl Seat {
         let told = |e| meaning(e, "seat", "take");
         let (mut last, mut unchanged) = (None, Duration::ZERO);
         loop {
-            if try_lock(&client).await.map_err(told)? {
+            let looking = async {
+                let taken = try_lock(&client).await.map_err(told)?;
+                let row = client.query_opt(sql::LEADERSHIP.postgres(), &[]).await.map_err(told)?;
+                Ok((taken, row.map(|row| (row.get::<_, i64>(1), row.get::<_, String>(2)))))
+            };
+            let (taken, now) = in_time(looking).await?;
+            if taken {
                 return Ok(Seated { _client: client, gone });
             }
-            let row = client.query_opt(sql::LEADERSHIP.postgres(), &[]).await.map_err(told)?;
-            let now = row.map(|row| (row.get::<_, i64>(1), row.get::<_, String>(2)));
             // Counted in looks that found no change: a look that took long only makes us more patient.
             unchanged = if now == last { unchanged + LOOK } else { Duration::ZERO };
             last = now;
             if unchanged >= lease {
                 unchanged = Duration::ZERO;
                 warn!("the leader has not renewed its lease: its place is taken");
-                end_holder(&client).await.map_err(told)?;
+                in_time(async { end_holder(&client).await.map_err(told) }).await?;
             }
             tokio::time::sleep(LOOK).await;
         }

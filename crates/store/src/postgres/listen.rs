@@ -13,14 +13,17 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio_postgres::{AsyncMessage, Client, Error};
 use tracing::debug;
 
-use super::Shared;
 use super::address::Messages;
+use super::run::meaning;
+use super::{Shared, in_time};
+use crate::error::Result;
 use crate::sql;
 
 /// Looks at the tail without being told anything.
 const LOOK: Duration = Duration::from_secs(1);
 /// While an event that is known to be committed is still behind a running transaction.
 const SETTLE: Duration = Duration::from_millis(10);
+const SETTLE_MOST: Duration = Duration::from_millis(100);
 /// Wishes to wake somebody that may wait; a wish that finds no place is left to the timers.
 const WAKES: usize = 64;
 
@@ -89,8 +92,8 @@ async fn listen(
     wishes: &mut mpsc::Receiver<String>,
     heard: &broadcast::Sender<String>,
     pause: &mut Duration,
-) -> Result<(), Error> {
-    let (client, mut messages) = shared.address.connect().await?;
+) -> Result<()> {
+    let (client, mut messages) = asked(shared.address.connect()).await?;
     let (from, mut incoming) = mpsc::channel(1024);
     // The connection must be driven while we wait for answers on it.
     let driver = tokio::spawn(async move { forward(&mut messages, &from).await });
@@ -113,36 +116,39 @@ async fn attend(
     heard: &broadcast::Sender<String>,
     pause: &mut Duration,
     incoming: &mut mpsc::Receiver<AsyncMessage>,
-) -> Result<(), Error> {
-    client.batch_execute("SET statement_timeout = '10s'").await?;
-    let schema: String = client.query_one("SELECT current_schema()::TEXT", &[]).await?.get(0);
+) -> Result<()> {
+    asked(client.batch_execute("SET statement_timeout = '10s'")).await?;
+    let schema: String = asked(client.query_one("SELECT current_schema()::TEXT", &[])).await?.get(0);
     let channel = format!("parhelia.{schema}");
-    client.batch_execute(&format!("LISTEN \"{}\"", channel.replace('"', "\"\""))).await?;
-    let announce = client.prepare("SELECT pg_notify($1, $2)").await?;
-    let tail = client.prepare(sql::LAST_EVENT.postgres()).await?;
+    asked(client.batch_execute(&format!("LISTEN \"{}\"", channel.replace('"', "\"\"")))).await?;
+    let announce = asked(client.prepare("SELECT pg_notify($1, $2)")).await?;
+    let tail = asked(client.prepare(sql::LAST_EVENT.postgres())).await?;
     *pause = super::RECONNECT_FIRST;
     let mut written = shared.written.subscribe();
     let (mut wanted, mut announced) = (0_i64, *written.borrow());
+    let mut settling = SETTLE;
     loop {
         // The others first: they have the longer way.
         let own = *written.borrow_and_update();
         if own > announced {
             announced = own;
-            client.execute(&announce, &[&channel, &format!("event {own}")]).await?;
+            asked(client.execute(&announce, &[&channel, &format!("event {own}")])).await?;
         }
-        let settled: i64 = client.query_one(&tail, &[]).await?.get(0);
-        shared.commits.send_if_modified(|seen| {
+        let settled: i64 = asked(client.query_one(&tail, &[])).await?.get(0);
+        let moved = shared.commits.send_if_modified(|seen| {
             let newer = settled > *seen;
             *seen = settled.max(*seen);
             newer
         });
         wanted = wanted.max(own);
-        let look = if settled < wanted { SETTLE } else { LOOK };
+        // Whoever holds the tail back may do so for long: then it is looked for less often.
+        settling = if moved || settled >= wanted { SETTLE } else { (settling * 2).min(SETTLE_MOST) };
+        let look = if settled < wanted { settling } else { LOOK };
         tokio::select! {
             _ = written.changed() => {}
             () = tokio::time::sleep(look) => {}
             Some(name) = wishes.recv() => {
-                client.execute(&announce, &[&channel, &format!("wake {name}")]).await?;
+                asked(client.execute(&announce, &[&channel, &format!("wake {name}")])).await?;
             }
             message = incoming.recv() => match message.map(news) {
                 None => return Ok(()),
@@ -152,4 +158,8 @@ async fn attend(
             },
         }
     }
+}
+
+async fn asked<T>(question: impl Future<Output = Result<T, Error>>) -> Result<T> {
+    in_time(async { question.await.map_err(|e| meaning(e, "listen", "news")) }).await
 }

@@ -41,6 +41,8 @@ pub use open::{MIGRATIONS, reach};
 
 /// Connections for scripts and questions.
 pub const POOL: usize = 12;
+/// Scripts that renew a lease, with a connection of their own.
+const LEASES: [&str; 2] = ["renew_leadership", "renew_owner"];
 /// Scripts that may be under way or waiting; beyond it a caller waits for a place.
 const QUEUE: usize = 1024;
 /// How often a script is run again that the database broke off among equals (deadlock, serialization).
@@ -82,11 +84,18 @@ async fn drive(mut messages: Messages) {
     while let Some(Ok(_)) = messages.next().await {}
 }
 
+/// A connection that takes everything and answers nothing is none.
+async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(late()))
+}
+
 /// What the parts of a PostgreSQL store share.
 #[derive(Debug)]
 struct Shared {
     address: Arc<Address>,
     pool: Pool<Manager>,
+    /// For those who renew a lease: they must not wait behind everybody.
+    leases: Pool<Manager>,
     /// Why the database is away, while it is: callers are told at once, and one task tries to reach it.
     away: Mutex<Option<String>>,
     /// Why the last write was not taken, while it answers and takes none (a full disk, a standby).
@@ -118,13 +127,18 @@ impl Postgres {
     pub async fn open(url: &str) -> Result<Self> {
         let address = Arc::new(Address::parse(url)?);
         let last_event = open::open(&address).await?;
-        let pool = Pool::builder(Manager(address.clone()))
-            .max_size(POOL)
-            .build()
-            .map_err(|e| StoreError::Unavailable { what: e.to_string(), fix: "please report this".into() })?;
+        let pool = |size| {
+            let built = Pool::builder(Manager(address.clone())).max_size(size).build();
+            built.map_err(|e| StoreError::Unavailable {
+                what: e.to_string(),
+                fix: "please report this".into(),
+            })
+        };
+        let (pool, leases) = (pool(POOL)?, pool(1)?);
         let shared = Arc::new(Shared {
             address,
             pool,
+            leases,
             away: Mutex::default(),
             unwritable: Mutex::default(),
             closed: AtomicBool::new(false),
@@ -147,24 +161,23 @@ impl Shared {
         self.away.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn session(self: &Arc<Self>) -> Result<Object<Manager>> {
+    async fn session(self: &Arc<Self>, pool: &Pool<Manager>) -> Result<Object<Manager>> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(StoreError::closed());
         }
         if let Some(what) = self.away() {
             return Err(still_away(what));
         }
-        match tokio::time::timeout(PATIENCE, self.pool.get()).await {
+        match tokio::time::timeout(PATIENCE, pool.get()).await {
             Ok(Ok(session)) => Ok(session),
             Ok(Err(PoolError::Backend(error))) => {
                 self.gone(&error);
                 Err(error)
             }
             Ok(Err(PoolError::Closed)) => Err(StoreError::closed()),
-            Ok(Err(error)) => Err(StoreError::Unavailable {
-                what: format!("no connection to the database was free ({error})"),
-                fix: "try again in a moment".into(),
-            }),
+            Ok(Err(error)) => Err(crowded(&error.to_string())),
+            // Whoever has one of them will say whether it answers.
+            Err(_) if pool.status().size >= pool.status().max_size => Err(crowded("all are in use")),
             Err(_) => Err(self.did_not_answer()),
         }
     }
@@ -212,8 +225,9 @@ impl Shared {
     /// Runs a script to its end, again if the database broke it off among equals.
     async fn run(self: &Arc<Self>, script: &Script) -> Result<Vec<StepOutcome>> {
         let mut pause = Duration::from_millis(5);
+        let pool = if LEASES.contains(&script.name) { &self.leases } else { &self.pool };
         for left in (0..TRIES).rev() {
-            let mut session = self.session().await?;
+            let mut session = self.session(pool).await?;
             // The connection is held across the await: if it never answers, it is not used again.
             let failure = match tokio::time::timeout(PATIENCE, session.script(script)).await {
                 Ok(Ok(done)) => return Ok(self.told(done)),
@@ -224,7 +238,7 @@ impl Shared {
                 }
             };
             let answers = !session.client.is_closed();
-            drop(session);
+            let_go(session);
             match failure {
                 Failure::Undone(error) => {
                     // That a connection was lost says nothing about the next one.
@@ -262,6 +276,20 @@ impl Shared {
     }
 }
 
+/// One that is not used again is closed now, with whatever it holds there, and not when the pool comes to it.
+fn let_go(session: Object<Manager>) {
+    if session.spoiled {
+        drop(Object::take(session));
+    }
+}
+
+fn crowded(why: &str) -> StoreError {
+    StoreError::Unavailable {
+        what: format!("no connection to the database was free ({why})"),
+        fix: "try again in a moment".into(),
+    }
+}
+
 fn still_away(what: String) -> StoreError {
     StoreError::Unavailable {
         what,
@@ -287,6 +315,11 @@ impl Database for Postgres {
         if self.shared.closed.load(Ordering::Relaxed) {
             return Err(StoreError::closed());
         }
+        if LEASES.contains(&script.name) {
+            let shared = self.shared.clone();
+            let work = tokio::spawn(async move { shared.run(&script).await });
+            return work.await.map_err(|_| StoreError::closed())?;
+        }
         let place = self.places.clone().acquire_owned().await.map_err(|_| StoreError::closed())?;
         if let Some(what) = self.shared.away() {
             return Err(still_away(what));
@@ -305,15 +338,17 @@ impl Database for Postgres {
     }
 
     async fn read(&self, query: Query, take: Take) -> Result<()> {
-        let mut session = self.shared.session().await?;
+        let mut session = self.shared.session(&self.shared.pool).await?;
         // A task of its own: a connection goes back when its question is answered, and not when its caller leaves.
         let shared = self.shared.clone();
         let work = tokio::spawn(async move {
             let answer = tokio::time::timeout(PATIENCE, session.query(&query, take)).await;
-            answer.unwrap_or_else(|_| {
+            let answer = answer.unwrap_or_else(|_| {
                 session.spoiled = true;
                 Err(shared.did_not_answer())
-            })
+            });
+            let_go(session);
+            answer
         });
         work.await.map_err(|_| StoreError::closed())?
     }
@@ -341,6 +376,7 @@ impl Database for Postgres {
         self.places.close();
         self.listener.stop();
         self.shared.pool.close();
+        self.shared.leases.close();
         Ok(())
     }
 

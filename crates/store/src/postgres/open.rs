@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use tokio_postgres::Client;
 
-use super::address::Address;
+use super::address::{Address, Messages};
+use super::in_time;
 use super::run::{meaning, unreachable};
 use crate::error::{Result, StoreError};
 
@@ -40,9 +41,7 @@ pub(super) const SETTINGS: &str = "SET statement_timeout = '15s';
 /// Connects once, judges, migrates; gives the last event's id. What does not answer is not waited for; a migration
 /// may take as long as the history is large.
 pub(super) async fn open(address: &Address) -> Result<i64> {
-    let connecting = tokio::time::timeout(super::PATIENCE, address.connect());
-    let (mut client, messages) =
-        connecting.await.map_err(|_| super::late())?.map_err(|e| unreachable(&e, address))?;
+    let (mut client, messages) = connect(address).await?;
     let driver = tokio::spawn(super::drive(messages));
     let result = accept(&mut client, address).await;
     drop(client);
@@ -53,12 +52,16 @@ pub(super) async fn open(address: &Address) -> Result<i64> {
 /// Connects and judges, and changes nothing: a sentence for people, without the address's password.
 pub async fn reach(url: &str) -> Result<String> {
     let address = Address::parse(url)?;
-    let (client, messages) = address.connect().await.map_err(|e| unreachable(&e, &address))?;
+    let (client, messages) = connect(&address).await?;
     let driver = tokio::spawn(super::drive(messages));
-    let judged = judge(&client, &address).await;
+    let judged = in_time(judge(&client, &address)).await;
     drop(client);
-    let _ = driver.await;
+    driver.abort();
     judged.map(|version| format!("{address} answers, schema {version} of {}", MIGRATIONS.len()))
+}
+
+async fn connect(address: &Address) -> Result<(Client, Messages)> {
+    in_time(async { address.connect().await.map_err(|e| unreachable(&e, address)) }).await
 }
 
 fn told(error: tokio_postgres::Error) -> StoreError {
@@ -75,7 +78,7 @@ async fn accept(client: &mut Client, address: &Address) -> Result<i64> {
         let detail = format!("it is PostgreSQL {}, and 13 or newer is needed", server / 10_000);
         return Err(StoreError::NotOurs { database: address.to_string(), detail });
     }
-    tokio::time::timeout(super::PATIENCE, judge(client, address)).await.map_err(|_| super::late())??;
+    in_time(judge(client, address)).await?;
     let transaction = client.transaction().await.map_err(told)?;
     let lock = format!("SELECT pg_advisory_xact_lock({LOCK_MIGRATION}, hashtext(current_schema()))");
     transaction.batch_execute(&lock).await.map_err(told)?;

@@ -24,6 +24,8 @@ pub(super) enum Fault {
     Mute,
     /// It lacks every second one and claims to be complete; inspections tell the truth.
     Lying,
+    /// The same, and there is time for one inspection only.
+    Crowded,
     /// Every sandbox is listed twice.
     Double,
     /// Another engine answers, and has nothing.
@@ -44,6 +46,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault::Partial,
     Fault::Mute,
     Fault::Lying,
+    Fault::Crowded,
     Fault::Double,
     Fault::Elsewhere,
     Fault::LostReply,
@@ -103,7 +106,7 @@ impl Model {
         seen.answer = match fault {
             Fault::Unreachable => Answer::Unreachable { error: "timeout".into() },
             Fault::Partial => Answer::Listed(listing(false, half())),
-            Fault::Mute | Fault::Lying => Answer::Listed(listing(true, half())),
+            Fault::Mute | Fault::Lying | Fault::Crowded => Answer::Listed(listing(true, half())),
             Fault::Double => {
                 Answer::Listed(listing(true, [&self.sandboxes[..], &self.sandboxes[..]].concat()))
             }
@@ -132,6 +135,7 @@ impl Model {
             });
             let answer = match (fault, found) {
                 (Fault::Mute, _) => Inspected::Unknown { why: "timeout".into() },
+                (Fault::Crowded, _) if !seen.inspected.is_empty() => Inspected::NotAsked,
                 // The other engine has nothing at all.
                 (Fault::Elsewhere, _) | (_, None) => Inspected::Absent,
                 (_, Some(sandbox)) => Inspected::Present(Box::new(sandbox.clone())),

@@ -82,7 +82,7 @@ proptest! {
     #[test]
     fn a_converged_world_plans_nothing(model in model()) {
         let model = settle(model)?;
-        for fault in [Fault::None, Fault::Double, Fault::Partial, Fault::Mute, Fault::Lying, Fault::Unreachable] {
+        for fault in [Fault::None, Fault::Double, Fault::Partial, Fault::Mute, Fault::Lying, Fault::Crowded, Fault::Unreachable] {
             let step = model.observe(fault);
             let harmless = |a: &&Action| {
                 matches!(a, Action::Announce { .. } | Action::ForeignGone { .. } | Action::Create { attempt: 1, .. })
@@ -96,7 +96,7 @@ proptest! {
     /// or repeats a create.
     #[test]
     fn silence_concludes_nothing(model in model(), faults in faults(), silent in prop::sample::select(
-        &[Fault::Unreachable, Fault::Partial, Fault::Mute, Fault::Elsewhere][..]
+        &[Fault::Unreachable, Fault::Partial, Fault::Mute, Fault::Crowded, Fault::Elsewhere][..]
     )) {
         let mut faults = faults;
         faults.push(silent);
@@ -119,7 +119,7 @@ proptest! {
                     prop_assert!(same, "{action} by the word of another provider");
                     prop_assert!(complete, "{action}");
                     let inspected = step.seen.inspected.get(id);
-                    let told = !matches!(inspected, None | Some(crate::reconcile::Inspected::Unknown { .. }));
+                    let told = matches!(inspected, Some(Inspected::Absent | Inspected::Present(_)));
                     prop_assert!(told, "{action} without the provider's word");
                 }
             }

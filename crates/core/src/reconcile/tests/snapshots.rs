@@ -867,6 +867,53 @@ fn the_breaker_yields_to_three_agreeing_listings() {
     ");
 }
 
+/// Of thousands that vanish not all can be asked about in one pass: those that were decide for all whether the provider is
+/// believed, and each of the others still waits for its own answer.
+#[test]
+fn who_was_not_asked_yet_neither_holds_the_breaker_nor_is_taken_for_gone() {
+    let world = "
+        breaker since=-20s agreed=2 at=-11s
+        row c-aaaa running sb-1
+        row c-bbbb running sb-2
+        row c-cccc running sb-3
+        row c-dddd running sb-4
+        inspect c-aaaa absent
+        inspect c-bbbb absent
+        inspect c-cccc later
+        inspect c-dddd later
+    ";
+    assert_snapshot!(planned(world), @"
+    announce breaker_released
+      Breaker released: three complete listings and the inspections agree
+    record c-aaaa running -> terminated (external) [container_terminated]
+      ended now
+    record c-bbbb running -> terminated (external) [container_terminated]
+      ended now
+    waiting c-cccc: not listed, and asked about in one of the next passes, as there are many
+    waiting c-dddd: not listed, and asked about in one of the next passes, as there are many
+    memory engine-1
+    ");
+    let world = "
+        breaker since=-20s agreed=2 at=-11s
+        row c-aaaa running sb-1
+        row c-bbbb running sb-2
+        row c-cccc running sb-3
+        row c-dddd running sb-4
+        inspect c-aaaa later
+        inspect c-bbbb later
+        inspect c-cccc later
+        inspect c-dddd later
+    ";
+    assert_snapshot!(planned(world), @"
+    waiting: breaker open: 2 of 3 listings agree
+    waiting c-aaaa: too many vanished at once; waiting until three listings and the inspections agree
+    waiting c-bbbb: too many vanished at once; waiting until three listings and the inspections agree
+    waiting c-cccc: too many vanished at once; waiting until three listings and the inspections agree
+    waiting c-dddd: too many vanished at once; waiting until three listings and the inspections agree
+    wake -1s
+    ");
+}
+
 #[test]
 fn the_breaker_starts_over_when_an_inspection_disagrees() {
     let world = "

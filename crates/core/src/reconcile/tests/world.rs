@@ -143,6 +143,7 @@ impl World {
                 let answer = match line.word(2) {
                     "absent" => Inspected::Absent,
                     "unknown" => Inspected::Unknown { why: "timeout".into() },
+                    "later" => Inspected::NotAsked,
                     _ => {
                         let row = self.rows.iter().find(|r| r.id == id).expect("inspect comes after its row");
                         let sandbox_id = row.sandbox_id.clone().unwrap_or_else(|| format!("sb-{id}"));
