@@ -108,7 +108,7 @@ impl Autostart {
             message.push_str(&format!("; the end of {}:\n{tail}", log_path.display()));
         }
         CliError::failure("server_not_started", message)
-            .fix("run 'parhelia up' to see it start in the foreground; check the configuration and the disk")
+            .fix("mend what it says; 'parhelia up' shows the start in the foreground, 'parhelia doctor' checks the configuration, the store and the disk")
     }
 }
 

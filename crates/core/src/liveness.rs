@@ -84,20 +84,28 @@ fn change(p: &Patient, observer_seconds: f64, ladder: &Ladder) -> Option<HealthC
         return None;
     }
     let missed = (p.silent_seconds / 60.0).floor().max(0.0) as i64;
+    let silence = match missed {
+        0 => format!("No heartbeat for {}s", p.silent_seconds as i64),
+        missed => format!("Missed {missed} heartbeats"),
+    };
     let (event, message) = match (p.health, to) {
         (Health::Unknown, Health::Healthy) => {
             (EventType::ContainerHealthy, "Initial health check passed".to_owned())
         }
         (_, Health::Healthy) => (EventType::ContainerRecovered, "Health recovered".to_owned()),
-        (_, Health::Degraded) => (EventType::ContainerDegraded, format!("Missed {missed} heartbeats")),
+        (_, Health::Degraded) => (EventType::ContainerDegraded, silence),
         (_, Health::Unhealthy) => (
             EventType::ContainerUnhealthy,
-            format!("No heartbeat for {}s: missed {missed} heartbeats", p.silent_seconds as i64),
+            match missed {
+                0 => silence,
+                missed => {
+                    format!("No heartbeat for {}s: missed {missed} heartbeats", p.silent_seconds as i64)
+                }
+            },
         ),
-        (_, Health::Dead) => (
-            EventType::ContainerDead,
-            format!("Missed {missed} heartbeats: marked for cleanup ('parhelia cleanup --dead')"),
-        ),
+        (_, Health::Dead) => {
+            (EventType::ContainerDead, format!("{silence}: marked for cleanup ('parhelia cleanup --dead')"))
+        }
         (_, Health::Unknown) => return None,
     };
     let missed = if to == Health::Healthy { 0 } else { missed };

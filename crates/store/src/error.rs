@@ -50,7 +50,7 @@ pub enum StoreError {
     Unreadable { query: &'static str, column: usize, detail: String },
 
     /// A fault of this program rather than of its surroundings.
-    #[error("{script}: the database refused step '{step}'; please report this")]
+    #[error("{script}: the database refused step '{step}' ({source}); please report this")]
     Sqlite {
         script: &'static str,
         step: &'static str,
@@ -59,13 +59,18 @@ pub enum StoreError {
     },
 
     /// The same, of PostgreSQL.
-    #[error("{script}: the database refused step '{step}'; please report this")]
+    #[error("{script}: the database refused step '{step}' ({}); please report this", cause(source))]
     Postgres {
         script: &'static str,
         step: &'static str,
         #[source]
         source: tokio_postgres::Error,
     },
+}
+
+/// The driver's own words are no more than 'db error'.
+fn cause(error: &tokio_postgres::Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), |db| db.message().to_owned())
 }
 
 impl StoreError {

@@ -53,14 +53,19 @@ fn configuration(ctx: &Context) -> (Finding, Option<Config>) {
     let place = || -> Result<(PathBuf, Option<PathBuf>)> { Ok((ctx.home()?, ctx.config()?)) };
     let read = place().and_then(|(home, asked)| {
         let file = asked.clone().unwrap_or_else(|| home.join("parhelia.toml"));
-        super::settings::load(ctx, Vec::new()).map(|loaded| (file, loaded.config))
+        super::settings::load(ctx, Vec::new()).map(|loaded| (file, loaded.origins.len(), loaded.config))
     });
     match read {
-        Ok((file, config)) if file.exists() => {
+        Ok((file, _, config)) if file.exists() => {
             (Finding::ok(format!("{} is right", file.display())), Some(config))
         }
-        Ok((file, config)) => {
+        Ok((file, 0, config)) => {
             (Finding::ok(format!("no {}: every key has its default", file.display())), Some(config))
+        }
+        Ok((file, set, config)) => {
+            let found =
+                format!("no {}; {set} set by variables ('parhelia config show --changed')", file.display());
+            (Finding::ok(found), Some(config))
         }
         Err(error) => {
             let fix = Some(error.fix).filter(|fix| !fix.is_empty());

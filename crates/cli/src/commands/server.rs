@@ -154,7 +154,7 @@ fn screen(info: &ServerInfo, place: &str) -> String {
     let kind = if info.on_demand { "on demand (leaves when idle)" } else { "until stopped" };
     let epoch = match info.leads {
         true => info.epoch.to_string(),
-        false => "follows (another server leads)".to_owned(),
+        false => "does not lead ('parhelia doctor' says whether the database answers)".to_owned(),
     };
     let started = time_utc(info.started_at);
     let rows = [

@@ -443,11 +443,32 @@ fn a_supervisor_inside_beats_through_the_mounted_socket_and_ends_as_its_command_
         assert_eq!(text(&row, "termination_reason"), "idle_timeout", "{mode}: {row}");
         let missing = home.run(&["containers", "run", "-p", "docker", "-i", image, "--", "no-such-command"]);
         assert!(missing.code != 0 && missing.err.contains("no-such-command"), "{mode}: {missing:?}");
+        // Mounted into an image without its libraries the supervisor itself cannot start: that is not the command's failure.
+        if mode == "mount" {
+            let bare = home.run(&["containers", "run", "-p", "docker", "-i", IMAGE, "--wait", "--", "true"]);
+            assert!(bare.code != 0 && bare.err.contains("its supervisor could not be started"), "{bare:?}");
+        }
         let said = home.run(&["containers", "stop", &id, "--grace", "20s"]);
         assert_eq!(said.code, 0, "{said:?}");
         assert!(last.elapsed() < Duration::from_secs(60) && !is_running(&engine, &id));
         assert_ne!(home.seen(&id)["exit_code"], 137, "{mode}: it was asked, and not killed after its grace");
     }
+}
+
+/// Many set `DOCKER_HOST` for other programs.
+#[test]
+fn an_address_that_nobody_gave_to_us_keeps_no_server_from_starting() {
+    let home = Home::new();
+    let strange = |command: &mut std::process::Command| {
+        command.env("DOCKER_HOST", "ssh://ann@elsewhere");
+    };
+    let server = home.up_where(&crate::harness::parhelia(), &[], strange);
+    assert!(home.log().contains("the docker provider is off"), "{}", home.log());
+    server.kill();
+    home.configure("[docker]\nenabled = true\n");
+    let said = home.command(&["up"]).env("DOCKER_HOST", "ssh://ann@elsewhere").output().unwrap();
+    let told = String::from_utf8_lossy(&said.stderr);
+    assert!(!said.status.success() && told.contains("is not an engine's address"), "{told}");
 }
 
 #[test]

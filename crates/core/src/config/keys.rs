@@ -34,7 +34,7 @@ impl Key {
     /// `server.max_batch` is `PARHELIA_SERVER_MAX_BATCH`.
     pub fn variable(&self) -> String {
         match self.name {
-            // Named before the others were; both names hold.
+            // Named before the others were.
             "server.database_url" => "PARHELIA_DATABASE_URL".to_owned(),
             name => format!("PARHELIA_{}", name.replace('.', "_").to_uppercase()),
         }

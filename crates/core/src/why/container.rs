@@ -32,7 +32,18 @@ pub struct ContainerFacts {
     pub settings: config::Reconciler,
     /// How long an unanswered create may still arrive.
     pub create_settles_seconds: i64,
+    /// Where only the server of another home can see it.
+    pub other_home: Option<OtherHome>,
     pub events: Vec<Event>,
+}
+
+/// A home whose processes nobody but its own server sees.
+#[derive(Debug, Clone)]
+pub struct OtherHome {
+    pub id: String,
+    pub host: Option<String>,
+    /// A server of it holds a lease.
+    pub is_served: bool,
 }
 
 pub fn container(facts: &ContainerFacts, now: Timestamp) -> Why {
@@ -42,6 +53,11 @@ pub fn container(facts: &ContainerFacts, now: Timestamp) -> Why {
     whole_provider(facts, &mut page);
     planner(facts, &mut page);
     let ended = matches!(row.state, ContainerState::Stopped | ContainerState::Terminated);
+    let unserved = facts.other_home.as_ref().filter(|home| !home.is_served);
+    if let Some(home) = unserved.filter(|_| row.state != ContainerState::Terminated) {
+        alone(home, &mut page);
+        return page.events(&facts.events);
+    }
     match (row.state, row.desired) {
         (ContainerState::Terminated, _) => over(facts, &mut page),
         (_, Desired::Terminated) if !ended => stopping(facts, now, &mut page),
@@ -252,9 +268,19 @@ fn whole_provider(facts: &ContainerFacts, page: &mut Page) {
     }
 }
 
+/// Nobody sees it, so nothing that is asked of it happens.
+fn alone(home: &OtherHome, page: &mut Page) {
+    let place = home.host.as_ref().map(|host| format!(" on {host}")).unwrap_or_default();
+    page.wait(format!("the next server of its home {}{place}: no other can see or end it", home.id), None);
+    page.remedy(HOST, format!("starts the server of the home {}{place}", home.id), "parhelia up");
+}
+
 /// In the planner's own words.
 fn planner(facts: &ContainerFacts, page: &mut Page) {
-    let Some(cycle) = &facts.cycle else { return };
+    let Some(cycle) = facts.cycle.as_ref().filter(|_| facts.record.state != ContainerState::Terminated)
+    else {
+        return;
+    };
     let own = cycle.waiting.iter().filter(|waiting| waiting.id.as_ref() == Some(&facts.record.id));
     page.0.waiting.extend(own.map(|waiting| Wait {
         what: waiting.why.clone(),
@@ -363,6 +389,10 @@ fn running(facts: &ContainerFacts, now: Timestamp, page: &mut Page) {
 fn ladder(facts: &ContainerFacts, now: Timestamp, page: &mut Page) {
     let row = &facts.record;
     let Some(silent) = facts.silent_seconds else { return };
+    // Nobody is older for what could not be heard.
+    if facts.memory.unreachable_since.is_some() {
+        return;
+    }
     let steps = [
         (Health::Degraded, facts.ladder.degraded_seconds),
         (Health::Unhealthy, facts.ladder.unhealthy_seconds),

@@ -18,7 +18,7 @@ use crate::event::{Event, EventType};
 use crate::sandbox::Phase;
 use crate::time::{human_age, seconds_between};
 
-pub use container::{ContainerFacts, container, unreadable};
+pub use container::{ContainerFacts, OtherHome, container, unreadable};
 pub use job::job;
 pub use others::{InstanceFacts, ProviderFacts, TaskFacts, foreign, instance, provider, task, token};
 pub use session::{session, session_task, wait};

@@ -75,6 +75,7 @@ fn facts(record: Container) -> ContainerFacts {
         ladder: Ladder::default(),
         settings: Default::default(),
         create_settles_seconds: 30,
+        other_home: None,
         events: Vec::new(),
     }
 }
@@ -371,6 +372,25 @@ fn a_stop_that_fails() {
       nobody needs to: it is repeated, with growing pauses, until its end is seen: -
       whoever runs the server sees to it that fake can end it; what is wrong is said by: parhelia doctor
     "#);
+}
+
+#[test]
+fn a_home_without_a_server() {
+    let mut facts = facts(row());
+    facts.record.desired = Desired::Terminated;
+    facts.provider = Word::Unasked("this server has no provider process:a4690580; another server may".into());
+    let home = |is_served| Some(OtherHome { id: "a4690580".into(), host: Some("box-2".into()), is_served });
+    facts.other_home = home(true);
+    assert!(of(&facts).contains("waits for the reconciler to see the request"), "{}", of(&facts));
+    facts.other_home = home(false);
+    assert_snapshot!(of(&facts), @"
+    container c-0001: It is being ended: somebody has asked for its end 0s ago.
+      provider fake now: not asked: this server has no provider process:a4690580; another server may
+      heartbeats: the last 10s ago; by this server's own clock 10s of silence; health healthy
+      stop receipts: requested not yet, seen not yet, sent not yet, confirmed gone not yet
+      waits for the next server of its home a4690580 on box-2: no other can see or end it
+      whoever runs the server starts the server of the home a4690580 on box-2: parhelia up
+    ");
 }
 
 #[test]

@@ -79,14 +79,17 @@ pub(crate) async fn explain(
     if !supervised || known {
         return;
     }
-    let path = format!("{JOBS_DIRECTORY}/{JOB}/result.json");
-    let asked = tokio::time::timeout(inner.patience(), read(docker, &sandbox.sandbox_id, &path)).await;
+    let asked = tokio::time::timeout(inner.patience(), record(docker, &sandbox.sandbox_id)).await;
     match asked.unwrap_or(Err(Error::RequestTimeoutError)) {
-        Ok(Some(result)) => {
+        Ok(Record::Result(result)) => {
             exit.reason = result.reason.parse().unwrap_or(exit.reason);
             exit.message = result.message.or(result.signal).or(exit.message.take());
         }
-        Ok(None) => {}
+        Ok(Record::NeverBegan) => {
+            exit.reason = TerminationReason::StartFailed;
+            exit.message = Some(NEVER_BEGAN.to_owned());
+        }
+        Ok(Record::None) => {}
         Err(error) => {
             let why = format!("it has ended, and its supervisor's record could not be had: {}", told(&error));
             sandbox.phase = Phase::Unknown { why };
@@ -94,8 +97,29 @@ pub(crate) async fn explain(
     }
 }
 
-/// `None` where the engine has none, or none of ours. An error: it did not say.
-async fn read(docker: &Docker, id: &str, path: &str) -> Result<Option<JobResult>, Error> {
+const NEVER_BEGAN: &str = "its supervisor could not be started: the image may lack the libraries that parhelia is linked with \
+                           ('ldd parhelia' names them), or be of another architecture; its logs tell more";
+
+/// What a supervisor has left in its container.
+enum Record {
+    Result(Box<JobResult>),
+    /// Not even the directory that it makes before anything else.
+    NeverBegan,
+    None,
+}
+
+async fn record(docker: &Docker, id: &str) -> Result<Record, Error> {
+    let directory = format!("{JOBS_DIRECTORY}/{JOB}");
+    if let Some(archive) = download(docker, id, &format!("{directory}/result.json")).await? {
+        let result = only_file(&archive).and_then(|record| serde_json::from_slice(record).ok());
+        return Ok(result.map_or(Record::None, |result| Record::Result(Box::new(result))));
+    }
+    let began = download(docker, id, &directory).await?.is_some();
+    Ok(if began { Record::None } else { Record::NeverBegan })
+}
+
+/// The archive of a path; `None` where there is no such path, empty where it is too large to be read.
+async fn download(docker: &Docker, id: &str, path: &str) -> Result<Option<Vec<u8>>, Error> {
     let options = DownloadFromContainerOptionsBuilder::default().path(path).build();
     let mut stream = std::pin::pin!(docker.download_from_container(id, Some(options)));
     let mut archive = Vec::new();
@@ -106,10 +130,10 @@ async fn read(docker: &Docker, id: &str, path: &str) -> Result<Option<JobResult>
             Err(error) => return Err(error),
         }
         if archive.len() > LARGEST_RESULT_BYTES {
-            return Ok(None);
+            return Ok(Some(Vec::new()));
         }
     }
-    Ok(only_file(&archive).and_then(|record| serde_json::from_slice(record).ok()))
+    Ok(Some(archive))
 }
 
 /// The content of the one file of an archive.

@@ -104,10 +104,11 @@ impl Service {
 
     async fn probe_store(&self, home: &Path) -> Finding {
         if let Err(error) = self.store.probe().await {
-            return Finding::error(
-                error.to_string(),
-                "check the disk of the home (free space, permissions), or the shared database",
-            );
+            let fix = match self.config.server.database_url.is_some() {
+                true => "check the shared database; this server goes on by itself as soon as it can",
+                false => "check the disk of the home (free space, permissions)",
+            };
+            return Finding::error(error.to_string(), fix);
         }
         let waiting = self.store.queue_depth();
         if self.config.server.database_url.is_some() {

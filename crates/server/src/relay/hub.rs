@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::Bytes;
 use parhelia_core::event::Event;
-use parhelia_store::Store;
+use parhelia_store::{Result, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tracing::warn;
 

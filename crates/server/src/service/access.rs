@@ -177,7 +177,7 @@ impl Service {
                 message:
                     "the system gives no random numbers, and a token that can be guessed is worse than none"
                         .into(),
-                fix: "check /dev/urandom on the server's machine",
+                fix: "check /dev/urandom on the server's machine".into(),
             });
         }
         Ok(format!("ptk_{random}"))
@@ -269,7 +269,9 @@ impl Service {
         {
             warn!(error = %e, "the last use of tokens could not be written down");
             let mut waiting = locked(&self.guests.used);
-            used.into_iter().for_each(|(id, at)| drop(waiting.entry(id).or_insert(at)));
+            for (id, at) in used {
+                waiting.entry(id).or_insert(at);
+            }
             well = false;
         }
         well

@@ -369,7 +369,16 @@ impl Service {
         wait_seconds: u64,
     ) -> Result<LogChunk, ServiceError> {
         let view = self.container(id).await?;
-        let handle = self.provider(&view.record.provider)?;
+        let handle = self.provider(&view.record.provider).map_err(|missing| match &view.record.provider {
+            other if other.contains(':') => ServiceError::Conflict {
+                message: format!(
+                    "{} is at {other}: its output is read at the server of that home",
+                    view.record.id
+                ),
+                fix: "ask that server: with its --home on its machine, or with its --url",
+            },
+            _ => missing,
+        })?;
         let sandbox =
             SandboxRef { container_id: view.record.id.clone(), sandbox_id: view.record.sandbox_id.clone() };
         let max = max_bytes.unwrap_or(LOG_CHUNK_BYTES).clamp(1, LOG_CHUNK_BYTES);

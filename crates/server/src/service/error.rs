@@ -1,5 +1,7 @@
 //! What can go wrong with a request, in the words of the one who made it.
 
+use std::borrow::Cow;
+
 use parhelia_store::StoreError;
 use thiserror::Error;
 
@@ -14,7 +16,7 @@ pub enum ServiceError {
     #[error("{message}")]
     Conflict { message: String, fix: &'static str },
     #[error("{message}")]
-    Unavailable { message: String, fix: &'static str },
+    Unavailable { message: String, fix: Cow<'static, str> },
     #[error("{message}")]
     Provider { message: String, fix: String },
     #[error("something failed inside: {0}")]
@@ -47,12 +49,16 @@ impl From<StoreError> for ServiceError {
             },
             StoreError::Fenced { .. } => Self::Unavailable {
                 message: "this server no longer leads; nothing was written".into(),
-                fix: "repeat the request: another server has taken over",
+                fix: "repeat the request: another server has taken over".into(),
             },
             unreadable @ StoreError::Unreadable { .. } => Self::Internal(unreadable.to_string()),
+            StoreError::Unavailable { what, fix } | StoreError::Denied { what, fix } => {
+                Self::Unavailable { message: format!("the store could not be used: {what}"), fix: fix.into() }
+            }
             other => Self::Unavailable {
                 message: other.to_string(),
-                fix: "check the disk of the home (free space, permissions), or the shared database; then look whether it was done, and repeat the request if not",
+                fix: "the server's log tells more; look whether it was done before you repeat the request"
+                    .into(),
             },
         }
     }

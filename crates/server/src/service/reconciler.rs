@@ -47,7 +47,7 @@ impl Service {
             if !made? {
                 return Err(ServiceError::Unavailable {
                     message: "the reconciler is not running".into(),
-                    fix: "the server is stopping, or no server leads; repeat the request in a moment",
+                    fix: "the server is stopping, or no server leads; repeat the request in a moment".into(),
                 });
             }
         }
@@ -62,7 +62,7 @@ impl Service {
                 Ok(Some(Ok(()))) => Ok(true),
                 Ok(Some(Err(why))) => Err(ServiceError::Unavailable {
                     message: format!("the pass over {name} failed: {why}"),
-                    fix: "nothing was concluded from it and it is tried again by itself; the server's log tells more",
+                    fix: "nothing was concluded from it and it is tried again by itself; the server's log tells more".into(),
                 }),
                 Ok(None) | Err(_) => Ok(false),
             };

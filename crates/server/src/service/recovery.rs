@@ -199,7 +199,7 @@ impl Service {
         let Some((name, files)) = self.job_files() else { return Ok(Sentinels { sentinels: Vec::new() }) };
         let unreadable = |error: parhelia_providers::ProviderError| ServiceError::Unavailable {
             message: error.to_string(),
-            fix: "check the home's jobs directory",
+            fix: "check the home's jobs directory".into(),
         };
         let open: HashSet<Uuid> =
             self.store.jobs_watched(Some(name)).await?.into_iter().map(|(job, _)| job.id).collect();

@@ -11,7 +11,7 @@ use parhelia_core::job::Job;
 use parhelia_core::sandbox::Inspection;
 use parhelia_core::session::api::TaskView;
 use parhelia_core::why::{
-    self, ContainerFacts, Evidence, InstanceFacts, ProviderFacts, TaskFacts, Why, Word,
+    self, ContainerFacts, Evidence, InstanceFacts, OtherHome, ProviderFacts, TaskFacts, Why, Word,
 };
 use parhelia_providers::SandboxRef;
 use parhelia_store::{ContainerFilter, EventFilter, JobFilter, StoreError};
@@ -99,10 +99,27 @@ impl Service {
             ladder: self.config.ladder(),
             settings: self.config.reconciler.clone(),
             create_settles_seconds: settles,
+            other_home: self.other_home(&record.provider).await?,
             events,
             record,
         };
         Ok(why::container(&facts, self.clock.now()))
+    }
+
+    /// Of a provider that another home has, and this server has not.
+    async fn other_home(&self, provider: &str) -> Result<Option<OtherHome>, ServiceError> {
+        let Some((_, home)) = provider.split_once(':') else { return Ok(None) };
+        if self.providers.contains_key(provider) {
+            return Ok(None);
+        }
+        let now = self.clock.now();
+        let owners = self.store.owners().await?;
+        let last = owners.iter().filter(|owner| owner.home_id.starts_with(home)).max_by_key(|o| o.started_at);
+        Ok(Some(OtherHome {
+            id: home.to_owned(),
+            host: last.map(|owner| owner.host.clone()),
+            is_served: last.is_some_and(|owner| owner.ended_at.is_none() && owner.lease_until > now),
+        }))
     }
 
     /// What its provider says of it now, and what else it can show.

@@ -76,6 +76,7 @@ enum Trust {
 
 impl Address {
     pub(super) fn parse(url: &str) -> Result<Self> {
+        well_put_together(url)?;
         let (url, trust) = take_tls_options(url)?;
         let mut config: Config = url.parse().map_err(|_| bad("it is not a PostgreSQL URL"))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -125,6 +126,42 @@ fn bad(why: &str) -> StoreError {
     }
 }
 
+/// With a password that is not encoded, what is left of it would be taken for the host, and be looked up and shown.
+fn well_put_together(url: &str) -> Result<()> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = base.split_once('/').unwrap_or((base, ""));
+    let misplaced = authority.matches('@').count() > 1
+        || path.contains('@')
+        || (query.contains('@') && !authority.contains('@'));
+    if misplaced {
+        return Err(bad("an '@' is where none can be: in a password '@' is %40, '/' is %2F, '?' is %3F"));
+    }
+    Ok(())
+}
+
+/// What an address may say besides: the driver's own parameters.
+const PARAMETERS: [&str; 18] = [
+    "user",
+    "password",
+    "dbname",
+    "options",
+    "application_name",
+    "sslnegotiation",
+    "host",
+    "hostaddr",
+    "port",
+    "connect_timeout",
+    "tcp_user_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "target_session_attrs",
+    "channel_binding",
+    "load_balance_hosts",
+];
+
 /// The driver knows fewer modes than libpq: ours are taken out of the query before it sees it.
 fn take_tls_options(url: &str) -> Result<(String, Trust)> {
     let Some((base, query)) = url.split_once('?') else { return Ok((url.to_owned(), Trust::Plain)) };
@@ -133,7 +170,15 @@ fn take_tls_options(url: &str) -> Result<(String, Trust)> {
         match pair.split_once('=') {
             Some(("sslmode", value)) => mode = value.to_owned(),
             Some(("sslrootcert", value)) => root = Some(PathBuf::from(value.replace("%2F", "/"))),
-            _ => rest.push(pair),
+            Some(("sslcert" | "sslkey", _)) => {
+                return Err(bad(
+                    "certificates of clients (sslcert, sslkey) are not supported; use a password",
+                ));
+            }
+            Some((name, _)) if PARAMETERS.contains(&name) => rest.push(pair),
+            _ => {
+                return Err(bad(&format!("it has a parameter that is not one of {}", PARAMETERS.join(", "))));
+            }
         }
     }
     let trust = match mode.as_str() {
@@ -262,6 +307,21 @@ mod tests {
             assert!(!error.contains("s3cret") && error.contains("postgres://USER"), "{error}");
         }
         assert_eq!(redacted("postgres://ann:s3cret@h:s3cret/d"), "postgres://…");
+        for unencoded in ["p@s3cret", "p@s3cret/x", "p/s3cret", "p?s3cret", "p@s3cret?x=y"] {
+            let url = format!("postgres://ann:{unencoded}@db.example:5433/fleet");
+            let error = check_url(&url).unwrap_err().to_string();
+            assert!(!error.contains("s3cret") && error.contains("percent-encoded"), "{unencoded}: {error}");
+            assert_eq!(redacted(&url), "postgres://…");
+        }
+        check_url("postgres://ann:p%40s@db.example:5433/fleet?application_name=a@b").unwrap();
+    }
+
+    #[test]
+    fn a_parameter_that_nobody_knows_is_named_as_that() {
+        let told = |query: &str| check_url(&format!("postgres://h/d?{query}")).unwrap_err().to_string();
+        assert!(told("bogus=1").contains("is not one of user, password"));
+        assert!(told("sslcert=a&sslkey=b").contains("certificates of clients"));
+        check_url("postgres:///d?host=/run/postgresql&connect_timeout=3").unwrap();
     }
 
     #[test]
@@ -271,8 +331,8 @@ mod tests {
         assert_eq!(trust("?sslmode=prefer"), Trust::Plain);
         assert_eq!(trust("?sslmode=require"), Trust::Anybody);
         assert_eq!(trust("?connect_timeout=3&sslmode=verify-full"), Trust::Verified { root: None });
-        let (url, _) = take_tls_options("postgres://h/d?a=b&sslmode=require&c=d").unwrap();
-        assert_eq!(url, "postgres://h/d?a=b&c=d");
+        let (url, _) = take_tls_options("postgres://h/d?port=1&sslmode=require&user=d").unwrap();
+        assert_eq!(url, "postgres://h/d?port=1&user=d");
         assert!(Address::parse("postgres://h/d?sslmode=require").unwrap().tls.is_some());
     }
 }

@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 
 use super::address::{Address, Messages};
 use super::in_time;
-use super::run::{meaning, unreachable};
+use super::run::{denied, meaning, unreachable};
 use crate::error::{Result, StoreError};
 
 /// In order; a database's version is how many of them it has had.
@@ -129,11 +129,17 @@ async fn judge(client: &Client, address: &Address) -> Result<i64> {
         .map_err(told)?;
     let (relations, ours): (i64, i64) = (row.get(0), row.get(1));
     if ours == 0 {
-        return if relations == 0 {
-            Ok(0)
-        } else {
-            Err(refuse("it holds the tables of another program; give Parhelia an empty database of its own"))
-        };
+        if relations > 0 {
+            return Err(refuse(
+                "it holds the tables of another program; give Parhelia an empty database of its own",
+            ));
+        }
+        let may = "SELECT has_schema_privilege(current_schema()::TEXT, 'CREATE')";
+        let may: bool = client.query_one(may, &[]).await.map_err(told)?.get(0);
+        let schema = schema.unwrap_or_default();
+        return may
+            .then_some(0)
+            .ok_or_else(|| denied(&format!("nothing can be made in the schema {schema}")));
     }
     let found: i64 = client
         .query_one("SELECT COALESCE(MAX(version), 0) FROM parhelia_schema", &[])

@@ -421,7 +421,16 @@ pub(super) fn meaning(error: Error, script: &'static str, step: &'static str) ->
             }
         }
         (_, &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT) => lost(&error),
+        (_, &SqlState::INSUFFICIENT_PRIVILEGE) => denied(db.message()),
         _ => StoreError::Postgres { script, step, source: error },
+    }
+}
+
+/// It is there, and this user may not do there what is needed.
+pub(super) fn denied(why: &str) -> StoreError {
+    StoreError::Denied {
+        what: format!("the database does not let this user make and use its tables ({why})"),
+        fix: "make it the owner: ALTER DATABASE … OWNER TO …, or GRANT ALL ON SCHEMA … TO …".into(),
     }
 }
 
@@ -460,9 +469,15 @@ pub(super) fn unreachable(error: &Error, address: &Address) -> StoreError {
             fix: "check the user, the password, the name of the database and sslmode in its address".into(),
         };
     }
+    // It was reached, and has no room.
+    let full = error.code().is_some_and(|code| code.code().starts_with("53"));
+    let fix = match full {
+        true => "raise max_connections there, or the limit of this user; it is tried again by itself",
+        false => "check that it runs and that the address is right; it is tried again by itself",
+    };
     StoreError::Unavailable {
         what: format!("the database {address} cannot be reached ({why})"),
-        fix: "check that it runs and that the address is right; it is tried again by itself".into(),
+        fix: fix.into(),
     }
 }
 

@@ -154,6 +154,9 @@ async fn not_started(client: &Client, view: &ContainerView) -> CliError {
     let reason = view.record.termination_reason.map_or("unknown", |reason| reason.as_str());
     let why = said.unwrap_or_else(|| reason.to_owned());
     let fix = match view.record.termination_reason {
+        Some(TerminationReason::StartFailed) if !view.record.provider.starts_with("process") => {
+            "correct what the provider names: the command, its user, its network, or the image".to_owned()
+        }
         Some(TerminationReason::StartFailed) => {
             "check that the command exists and may be run; it is not given to a shell (use: -- sh -c '…')"
                 .to_owned()
