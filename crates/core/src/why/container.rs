@@ -50,14 +50,14 @@ pub fn container(facts: &ContainerFacts, now: Timestamp) -> Why {
     let row = &facts.record;
     let mut page = Page::new(row.id.as_str(), "container", now, state(facts, now));
     evidence(facts, now, &mut page);
-    whole_provider(facts, &mut page);
-    planner(facts, &mut page);
-    let ended = matches!(row.state, ContainerState::Stopped | ContainerState::Terminated);
     let unserved = facts.other_home.as_ref().filter(|home| !home.is_served);
     if let Some(home) = unserved.filter(|_| row.state != ContainerState::Terminated) {
         alone(home, &mut page);
         return page.events(&facts.events);
     }
+    whole_provider(facts, &mut page);
+    planner(facts, &mut page);
+    let ended = matches!(row.state, ContainerState::Stopped | ContainerState::Terminated);
     match (row.state, row.desired) {
         (ContainerState::Terminated, _) => over(facts, &mut page),
         (_, Desired::Terminated) if !ended => stopping(facts, now, &mut page),

@@ -85,11 +85,12 @@ pub(crate) async fn explain(
             exit.reason = result.reason.parse().unwrap_or(exit.reason);
             exit.message = result.message.or(result.signal).or(exit.message.take());
         }
-        Ok(Record::NeverBegan) => {
+        // Whoever is killed at once has not begun either, and that was the signal's doing.
+        Ok(Record::NeverBegan) if exit.code.is_some_and(|code| (1..128).contains(&code)) => {
             exit.reason = TerminationReason::StartFailed;
             exit.message = Some(NEVER_BEGAN.to_owned());
         }
-        Ok(Record::None) => {}
+        Ok(Record::NeverBegan | Record::None) => {}
         Err(error) => {
             let why = format!("it has ended, and its supervisor's record could not be had: {}", told(&error));
             sandbox.phase = Phase::Unknown { why };

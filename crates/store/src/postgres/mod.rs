@@ -23,7 +23,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use deadpool::managed::{self, Metrics, Object, Pool, PoolError, RecycleError, RecycleResult};
+use deadpool::Runtime;
+use deadpool::managed::{
+    self, Metrics, Object, Pool, PoolError, RecycleError, RecycleResult, TimeoutType, Timeouts,
+};
 use futures::StreamExt;
 use tokio::sync::{Semaphore, watch};
 use tracing::{info, warn};
@@ -128,7 +131,8 @@ impl Postgres {
         let address = Arc::new(Address::parse(url)?);
         let last_event = open::open(&address).await?;
         let pool = |size| {
-            let built = Pool::builder(Manager(address.clone())).max_size(size).build();
+            let built =
+                Pool::builder(Manager(address.clone())).max_size(size).runtime(Runtime::Tokio1).build();
             built.map_err(|e| StoreError::Unavailable {
                 what: e.to_string(),
                 fix: "please report this".into(),
@@ -168,17 +172,20 @@ impl Shared {
         if let Some(what) = self.away() {
             return Err(still_away(what));
         }
-        match tokio::time::timeout(PATIENCE, pool.get()).await {
-            Ok(Ok(session)) => Ok(session),
-            Ok(Err(PoolError::Backend(error))) => {
+        let limits = Timeouts { wait: Some(PATIENCE), create: Some(PATIENCE), recycle: None };
+        match pool.timeout_get(&limits).await {
+            Ok(session) => Ok(session),
+            Err(PoolError::Backend(error)) => {
                 self.gone(&error);
                 Err(error)
             }
-            Ok(Err(PoolError::Closed)) => Err(StoreError::closed()),
-            Ok(Err(error)) => Err(crowded(&error.to_string())),
-            // Whoever has one of them will say whether it answers.
-            Err(_) if pool.status().size >= pool.status().max_size => Err(crowded("all are in use")),
-            Err(_) => Err(self.did_not_answer()),
+            Err(PoolError::Closed) => Err(StoreError::closed()),
+            Err(PoolError::Timeout(TimeoutType::Create)) => Err(self.did_not_answer()),
+            // Whoever has one of them will say whether the database answers.
+            Err(error) => Err(StoreError::Unavailable {
+                what: format!("no connection to the database was free ({error})"),
+                fix: "try again in a moment".into(),
+            }),
         }
     }
 
@@ -280,13 +287,6 @@ impl Shared {
 fn let_go(session: Object<Manager>) {
     if session.spoiled {
         drop(Object::take(session));
-    }
-}
-
-fn crowded(why: &str) -> StoreError {
-    StoreError::Unavailable {
-        what: format!("no connection to the database was free ({why})"),
-        fix: "try again in a moment".into(),
     }
 }
 
