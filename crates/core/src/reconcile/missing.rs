@@ -67,6 +67,8 @@ pub(super) fn plan(
             Some(Inspected::Present(sandbox)) => row::plan(view, row, sandbox, &listing.identity, now, plan),
             Some(Inspected::Unknown { why }) => {
                 plan.wait(&row.id, format!("not listed, and could not be inspected: {why}"));
+                // It is being started, and may arrive at any moment.
+                plan.busy |= row.state == ContainerState::Created;
                 row::unseen(view, row, now, plan);
             }
             Some(Inspected::NotAsked) => {

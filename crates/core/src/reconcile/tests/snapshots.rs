@@ -659,6 +659,7 @@ fn inspected_unknown_waits() {
     waiting c-aaaa: not listed, and could not be inspected: timeout
     waiting c-bbbb: not listed, and could not be inspected: timeout
     waiting c-cccc: not listed, and could not be inspected: timeout
+    busy
     ");
 }
 
