@@ -53,6 +53,8 @@ pub(crate) struct Server {
     pub(crate) under_way: Option<Work<Pass>>,
     pub(crate) left_at: Duration,
     pub(crate) next_pass: Duration,
+    /// A hint came while a pass was under way: another one comes right after it.
+    poked: bool,
     pub(crate) next_health: Duration,
     pub(crate) next_retention: Duration,
     /// Stopped by a signal until then; nothing of it runs and nothing reaches it.
@@ -161,6 +163,7 @@ impl Server {
             under_way: None,
             left_at: now,
             next_pass: now,
+            poked: false,
             next_health: now,
             next_retention: now + Duration::from_secs(config.retention.interval_seconds),
             asleep_until: None,
@@ -203,7 +206,8 @@ impl Server {
             Ok(report) => driver::pause(report, poll, self.context.clock.as_ref()),
             Err(_) => BUSY_PERIOD,
         };
-        self.next_pass = now + pause.max(LEAST_PAUSE);
+        let pause = if std::mem::take(&mut self.poked) { LEAST_PAUSE } else { pause.max(LEAST_PAUSE) };
+        self.next_pass = now + pause;
     }
 
     /// Whether its service asked for a pass since this was last asked.
@@ -211,9 +215,13 @@ impl Server {
         self.requested.try_lock().is_ok_and(|queue| queue.take_poke())
     }
 
-    /// A hint or a request.
+    /// A hint or a request. It makes no pass that waits for its provider wait less, or more.
     pub(crate) fn poke(&mut self, now: Duration) {
-        self.next_pass = self.next_pass.min(now + LEAST_PAUSE);
+        if self.under_way.is_some() {
+            self.poked = true;
+        } else {
+            self.next_pass = self.next_pass.min(now + LEAST_PAUSE);
+        }
     }
 
     /// What is to be done when, for who looks for the reason of something.
