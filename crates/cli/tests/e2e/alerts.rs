@@ -25,6 +25,12 @@ fn cause(home: &Home, subject: &str) {
     assert_eq!(status, 201, "{made}");
 }
 
+/// Waits until each of so many alerts has its place: what happened before is not its business.
+fn begun(home: &Home, alerts: i64) {
+    let places = "SELECT COUNT(*) FROM readers WHERE name LIKE 'alert:%'";
+    eventually("the alerts have begun", || (home.sqlite_count(places) == alerts).then_some(()));
+}
+
 fn shown(home: &Home, name: &str) -> Value {
     let (status, list) = home.api("GET", "/api/v1/alerts", None);
     assert_eq!(status, 200, "{list}");
@@ -92,9 +98,11 @@ fn an_event_arrives_signed_and_in_the_form_that_was_asked_for() {
     std::fs::write(home.path().join("secrets/OURS_KEY"), "the-signing-key\n").unwrap();
     std::fs::write(home.path().join("secrets/SLACK_URL"), slack.url("/services/T0/B0/in-the-path")).unwrap();
     let server = home.up(&[]);
+    begun(&home, 3);
     cause(&home, "ann & <bob>");
     ours.wait_for(1);
     slack.wait_for(1);
+    settled(&home, "slack", "delivered", 1);
 
     let event = home.told("token_created").remove(0);
     let got = ours.got().remove(0);
@@ -158,7 +166,7 @@ fn what_fails_is_repeated_what_is_refused_is_final_and_a_failure_is_told_to_the_
             alert("weak", &weak.url("/"), &quick),
             alert("strict", &strict.url("/"), &format!("{quick}severity = 'info'")),
             alert("moved", &moved.url("/"), &quick),
-            alert("deaf", &deaf.url("/"), &format!("{quick}timeout_seconds = 1")),
+            alert("deaf", &deaf.url("/"), &format!("{quick}timeout_seconds = 4")),
             // Nobody listens there, and the alert is for failures as well: also for its own.
             alert(
                 "gone",
@@ -170,6 +178,7 @@ fn what_fails_is_repeated_what_is_refused_is_final_and_a_failure_is_told_to_the_
         .concat(),
     );
     let _server = home.up(&[]);
+    begun(&home, 6);
     cause(&home, "ann");
     settled(&home, "weak", "delivered", 1);
     settled(&home, "strict", "failed", 1);
@@ -258,9 +267,11 @@ fn a_restart_delivers_what_waited_and_a_new_alert_begins_now() {
         Answer::Status(if closed.load(std::sync::atomic::Ordering::SeqCst) { 503 } else { 200 })
     });
     let late = Receiver::polite();
-    let moody_alert = alert("moody", &moody.url("/"), &format!("{TOKENS}\nretry_seconds = [1, 600]"));
+    let moody_alert =
+        alert("moody", &moody.url("/"), &format!("{TOKENS}\nretry_seconds = [1, 1, 1, 1, 1, 600]"));
     let home = Home::with_config(&moody_alert);
     let server = home.up(&[]);
+    begun(&home, 1);
     cause(&home, "one");
     cause(&home, "two");
     // Both have been tried, and their second attempts are a second away.
@@ -269,6 +280,7 @@ fn a_restart_delivers_what_waited_and_a_new_alert_begins_now() {
     shut.store(false, std::sync::atomic::Ordering::SeqCst);
     home.configure(&(moody_alert.clone() + &alert("late", &late.url("/"), TOKENS)));
     let server = home.up(&[]);
+    begun(&home, 2);
     cause(&home, "three");
     settled(&home, "moody", "delivered", 3);
     each_arrived_under_one_id(&home.told("token_created"), &moody.got());
@@ -287,6 +299,7 @@ fn a_restart_delivers_what_waited_and_a_new_alert_begins_now() {
     server.kill();
     home.configure(&(moody_alert + &alert("late", &late.url("/"), TOKENS)));
     let _server = home.up(&[]);
+    begun(&home, 2);
     cause(&home, "five");
     late.wait_for(2);
     assert!(late.got()[1].body.contains("five"));
@@ -301,6 +314,7 @@ fn killed_between_a_success_and_its_record_nothing_is_lost_and_the_id_stays() {
     // Until it has happened: a death that came a moment too late proves nothing.
     while round < 12 || (repeated == 0 && round < 100) {
         let server = home.up(&[]);
+        begun(&home, 1);
         let before = receiver.got().len();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -343,6 +357,7 @@ fn a_receiver_that_never_answers_holds_up_nobody() {
         .concat(),
     );
     let server = home.up(&[]);
+    begun(&home, 2);
     for n in 0..20 {
         cause(&home, &n.to_string());
     }

@@ -63,6 +63,8 @@ fn what_was_listed_is_found_again_at_its_moment() {
     assert_eq!(suspect["suspected"], true, "{suspect}");
     taken.push(snapshot(&home, "a suspect"));
     home.until_seen("c-stray000", "state", "orphaned");
+    // Nobody ever heard it, which is noticed in the same seconds.
+    home.until_seen("c-stray000", "health", "degraded");
     taken.push(snapshot(&home, "an orphan"));
 
     home.ok(&["containers", "terminate", &second, "--yes"]);

@@ -99,9 +99,11 @@ fn while_it_is_away_nobody_waits_for_it_and_it_is_told_once() {
     eventually("nothing waits", || {
         (scraped(&home).get("clickhouse_lag_seconds", &[]) == Some(0.0)).then_some(())
     });
-    assert_eq!(scraped(&home).get("clickhouse_rows", &[("table", "session_history")]), Some(10.0));
-    let said = home.run(&["doctor", "-o", "json"]);
-    assert!(said.out.contains("ClickHouse 2"), "{said:?}");
+    // More when an answer came too late and its batch was sent again.
+    assert!(scraped(&home).get("clickhouse_rows", &[("table", "session_history")]) >= Some(10.0));
+    eventually("the doctor reaches it", || {
+        home.run(&["doctor", "-o", "json"]).out.contains("ClickHouse 2").then_some(())
+    });
     // Slower than we wait, and then not.
     front.goes_wrong(&json!({ "delay": 1.5 }));
     old_sessions(&home, 5, 1);
@@ -455,7 +457,15 @@ fn whoever_is_killed_or_slow_or_loses_answers_nothing_is_missing_and_nothing_is_
                 home.api("POST", "/api/v1/signals", Some(json!({ "name": format!("s{n}") })));
             assert!(status < 300, "{fired}");
         }
-        begun.iter().step_by(3).for_each(|id| cancel(&home, id));
+        for id in begun.iter().step_by(3) {
+            let (status, said) = home.api(
+                "POST",
+                &format!("/api/v1/sessions/{id}/cancel"),
+                Some(json!({ "reason": "enough" })),
+            );
+            // It may have completed meanwhile.
+            assert!([200, 409].contains(&status), "{said}");
+        }
         match round {
             1 | 5 => front.come(),
             4 => {

@@ -51,15 +51,16 @@ fn a_healthy_home_with_and_without_a_server() {
 
     let server = home.up(&[]);
     home.start(&[], &["sleep", "600"]);
-    let together = well(&doctor(&home));
+    let fine =
+        ["configuration", "home", "disk", "disk writes", "clock", "listening", "supervisors", "limits"];
+    // A disk that others use as well may be slow for a moment.
+    let together = eventually("all is well", || {
+        let report = well(&doctor(&home));
+        fine.iter().all(|area| check(&report, area)["verdict"] == "ok").then_some(report)
+    });
     assert!(text(check(&together, "server"), "found").contains("client and server are"), "{together}");
     assert!(text(check(&together, "store"), "found").contains("journal wal"), "{together}");
     assert!(text(check(&together, "provider process"), "found").starts_with("1 sandboxes"), "{together}");
-    for area in
-        ["configuration", "home", "disk", "disk writes", "clock", "listening", "supervisors", "limits"]
-    {
-        assert_eq!(text(check(&together, area), "verdict"), "ok", "{together}");
-    }
     let left = std::fs::read_dir(home.path()).unwrap().flatten();
     let left: Vec<_> = left.filter(|e| e.file_name().to_string_lossy().starts_with(".doctor")).collect();
     assert!(left.is_empty(), "it leaves nothing behind: {left:?}");

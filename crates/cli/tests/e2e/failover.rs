@@ -88,8 +88,8 @@ fn a_leader_killed_frozen_and_woken_again_and_again_never_writes_beside_its_succ
                     });
                     reaches(&homes[leader], &id, "running");
                 }
-                assert!(leads(&homes[next]), "the successor has lost the lead");
-                leader = next;
+                // Whoever it is by now: a lease of two seconds may have run out on a busy machine.
+                leader = eventually("one leads", || homes.iter().position(leads));
             }
         }));
         over.store(true, Ordering::Relaxed);

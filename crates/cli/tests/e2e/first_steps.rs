@@ -1,6 +1,6 @@
 //! What a newcomer does first.
 
-use crate::harness::{Home, alive_with};
+use crate::harness::{Home, alive_with, eventually};
 
 #[test]
 fn run_see_stop_without_ever_starting_a_server() {
@@ -11,8 +11,10 @@ fn run_see_stop_without_ever_starting_a_server() {
     home.until(&id, "health", "healthy");
     let listed = home.ok(&["containers"]);
     assert!(listed.contains(&id) && listed.contains("Total: 1 container | Running: 1"), "{listed}");
-    assert_eq!(home.ok(&["containers", "logs", &id]), "one\n");
-    assert_eq!(alive_with(&format!("PARHELIA_CONTAINER_ID={id}")), 2, "the shell and its sleep");
+    eventually("it has said so", || (home.ok(&["containers", "logs", &id]) == "one\n").then_some(()));
+    eventually("the shell and its sleep", || {
+        (alive_with(&format!("PARHELIA_CONTAINER_ID={id}")) == 2).then_some(())
+    });
 
     let said = home.ok(&["containers", "terminate", &id, "--yes"]);
     assert!(said.contains("Container terminated."), "{said}");
@@ -26,8 +28,10 @@ fn run_see_stop_without_ever_starting_a_server() {
     }
     assert_eq!(alive_with(&format!("PARHELIA_CONTAINER_ID={id}")), 0);
     // What is told of its job comes beside what is told of its container.
-    let (of_job, told): (Vec<_>, Vec<_>) =
-        home.events_of(&id).into_iter().partition(|kind| kind.starts_with("job_"));
+    let all = eventually("its job is over too", || {
+        Some(home.events_of(&id)).filter(|all| all.iter().any(|kind| kind == "job_cancelled"))
+    });
+    let (of_job, told): (Vec<_>, Vec<_>) = all.into_iter().partition(|kind| kind.starts_with("job_"));
     assert_eq!(of_job, ["job_started", "job_cancelled"]);
     let expected = [
         "container_created",

@@ -103,7 +103,10 @@ fn twenty_five_forgotten_sandboxes_are_found_priced_and_ended_and_nothing_else_i
         );
     }
     for id in &forgotten {
-        assert_eq!(home.events_of(id)[..2], ["container_suspected", "orphan_detected"], "{id}");
+        // Between the two it may have been heard.
+        let told = home.events_of(id).into_iter().filter(|kind| kind != "container_healthy");
+        let told: Vec<String> = told.take(2).collect();
+        assert_eq!(told, ["container_suspected", "orphan_detected"], "{id}");
     }
     let screen = home.ok(&["containers"]);
     assert!(screen.contains("Total: 28 containers") && screen.contains("Orphaned: 25"), "{screen}");

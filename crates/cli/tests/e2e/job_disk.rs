@@ -49,10 +49,13 @@ fn on_a_full_disk_the_command_goes_on_and_what_was_lost_is_marked() {
     goes_on(outside.path(), 100);
     disk.fill();
     // More than is kept in memory while the disk refuses.
-    goes_on(outside.path(), 4000);
+    goes_on(outside.path(), 2000);
     let lock = job(&disk, &id);
     assert!(["fresh", "reattached"].contains(&text(&lock, "status")), "{lock}");
     disk.free();
+    eventually("the loss is marked", || {
+        disk.ok(&["containers", "logs", &container]).contains(" bytes lost]").then_some(())
+    });
     goes_on(outside.path(), 100);
     std::fs::write(outside.path().join("gate"), "").unwrap();
     let ended = eventually("it has ended", || Some(job(&disk, &id)).filter(|j| j["ended_at"].is_string()));

@@ -182,10 +182,10 @@ fn a_start_that_is_cut_off_is_noted_and_the_next_one_completes() {
         let server = home.up_at_once(&[]);
         std::thread::sleep(wait);
         server.kill();
-        wait = if wait > Duration::from_millis(400) {
+        wait = if wait > Duration::from_secs(2) {
             Duration::from_millis(5)
         } else {
-            wait + Duration::from_millis(7)
+            wait * 11 / 10 + Duration::from_millis(1)
         };
         let db = home.sqlite();
         let newest = "SELECT owner_id, finished_at IS NULL FROM startups ORDER BY started_at DESC LIMIT 1";

@@ -111,7 +111,7 @@ fn a_cancelled_job_goes_with_everything_it_started_and_shows_each_receipt() {
     let id = text(&asked, "id");
     eventually("it is ready", || home.run(&["jobs", "logs", id]).out.contains("ready").then_some(()));
     let mark = format!("PARHELIA_JOB_ID={id}");
-    assert!(alive_with(&mark) >= 2);
+    eventually("both are there", || (alive_with(&mark) >= 2).then_some(()));
     let said = home.ok(&["jobs", "cancel", "deaf", "--grace", "1s", "--reason", "enough", "--wait"]);
     assert!(said.contains("is gone"), "{said}");
     assert_eq!(alive_with(&mark), 0, "the whole tree");

@@ -98,7 +98,9 @@ pub(crate) fn signal(server: &mut Server, signal: Signal) {
 #[test]
 fn a_follower_serves_and_what_it_is_asked_is_done_by_whom_it_concerns() {
     let team = Team::new();
-    let (one, two) = (team.home(), team.home());
+    // Nobody freezes here, so nobody has to wait for a lease: it may be long.
+    let patient = team.configuration().replace("leader_lease_seconds = 2", "leader_lease_seconds = 30");
+    let (one, two) = (Home::with_config(&patient), Home::with_config(&patient));
     let first = one.up(&[]);
     until_leads(&one);
     let _second = two.up(&[]);

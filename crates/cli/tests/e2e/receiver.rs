@@ -133,8 +133,9 @@ fn serve(stream: TcpStream, book: &Book, manners: &Manners) -> Option<()> {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     let received = Received { path, headers, body: String::from_utf8(body).ok()? };
-    let number = book.entries.lock().unwrap().len();
-    let answer = manners(number, &received);
+    // Under one lock: whoever has the answer finds the request in the book.
+    let mut entries = book.entries.lock().unwrap();
+    let answer = manners(entries.len(), &received);
     let reply = match &answer {
         Answer::Status(status) => {
             Some(format!("HTTP/1.1 {status} So\r\ncontent-length: 5\r\nconnection: close\r\n\r\nnoted"))
@@ -148,7 +149,8 @@ fn serve(stream: TcpStream, book: &Book, manners: &Manners) -> Option<()> {
         stream.write_all(reply.as_bytes()).ok()?;
     }
     // Only what was answered is in the book: a test that kills the server then kills it after a success.
-    book.entries.lock().unwrap().push(received);
+    entries.push(received);
+    drop(entries);
     book.more.notify_all();
     if matches!(answer, Answer::Silence) {
         // Ends when the other side has had enough.

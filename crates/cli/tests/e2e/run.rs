@@ -72,9 +72,10 @@ fn it_ends_as_its_session_does() {
     assert_eq!(home.json(&["sessions", "--all"]).as_array().unwrap().len(), count);
 
     // From standard input, and with a limit to the patience.
-    let gate = put(&home, "gate.yaml", APPROVAL);
+    let gate = "cascade_id: gate\nphases:\n  - {name: gate, await: {approval: go on}}\n";
+    let gate = put(&home, "gate.yaml", gate);
     let said: Said = home
-        .command(&["run", "-", "--timeout", "1s"])
+        .command(&["run", "-", "--timeout", "4s"])
         .stdin(std::fs::File::open(&gate).unwrap())
         .output()
         .unwrap()

@@ -264,6 +264,7 @@ fn an_orphan_waits_for_somebody_and_nobody_has_to_look_for_the_others() {
     assert_eq!((status, &report["zombies"]), (200, &json!([])));
     let said = home.run(&["sessions", "resume", "alone"]);
     assert!(said.code == 0 && said.out.contains("goes on"), "{said:?}");
+    until_session(&home, &alone, "blocked");
     home.ok(&["inbox", "approve", "alone", "other"]);
     for id in [&alone, &other] {
         until_session(&home, id, "completed");
@@ -349,7 +350,7 @@ fn a_sensor_that_is_too_late_leaves_no_check_behind() {
     let id = begin(
         &home,
         json!({ "cascade_id": "late", "phases": [
-            { "name": "look", "timeout": 1, "env": { &mark: "1" },
+            { "name": "look", "timeout": 5, "env": { &mark: "1" },
               "await": { "sensor": { "command": { "run": "sleep 1000" } }, "on_timeout": "continue" } },
             { "name": "after", "run": ["true"] },
         ]}),

@@ -245,11 +245,13 @@ fn a_job_of_another_provider_follows_its_container() {
     until_job(&home, &id, "status", "dead");
     beat();
     until_job(&home, &id, "status", "fresh");
+    beat();
     world.change(|world| {
         let sandbox = &mut world["sandboxes"][0];
         sandbox["ended_at"] = sandbox["created_at"].clone();
         sandbox["exit_code"] = json!(6);
     });
+    home.reconcile();
     let failed = until_job(&home, &id, "status", "failed");
     assert_eq!(failed["exit_code"], 6, "{failed}");
     let all = ["job_started", "job_stale", "job_dead", "job_recovered", "job_failed"];

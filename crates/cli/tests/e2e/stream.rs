@@ -142,6 +142,7 @@ fn a_stream_tells_what_was_asked_for_and_nothing_else() {
     home.ok(&["containers", "terminate", &one, &two, "--yes"]);
     home.until(&two, "state", "terminated");
     home.until(&one, "state", "terminated");
+    eventually("their jobs are over too", || (home.told("job_cancelled").len() == 2).then_some(()));
     // Of sessions and workspaces nothing is told yet but what somebody wrote there by hand.
     let insert = "INSERT INTO events (timestamp, event_type, session_id, details) VALUES (?1, ?2, ?3, ?4)";
     for (kind, session, details) in [
@@ -191,6 +192,7 @@ fn what_cannot_be_is_refused_and_says_why() {
     assert_eq!(wrong("container=c-nosuch", &[]).0, 404);
 
     // As many as it takes, and a place that is left is free again.
+    let opened_at = newest(&home);
     let (mut one, two) = (home.listen("", None), home.listen_with("", &["Last-Event-ID:"]));
     let busy = home.listen("", None);
     assert!(busy.head.contains("retry-after"), "{}", busy.head);
@@ -201,7 +203,6 @@ fn what_cannot_be_is_refused_and_says_why() {
 
     // Nothing happens, and yet there is a sign of life, with the place to go on from.
     one.next().unwrap();
-    let opened_at = newest(&home);
     let beat = one.until("a heartbeat", |b| b.comment == "heartbeat");
     assert!(beat.id.unwrap() >= opened_at && beat.data.is_empty(), "{beat:?}");
 }
@@ -229,7 +230,7 @@ fn a_stream_is_for_whom_it_is_meant_and_only_as_long() {
     let mut lasting = home.listen_tcp(&address, own.trim());
 
     let viewer = token(json!({ "subject": "v", "role": "viewer" }));
-    let brief = token(json!({ "subject": "b", "role": "viewer", "expires_in_seconds": 2 }));
+    let brief = token(json!({ "subject": "b", "role": "viewer", "expires_in_seconds": 5 }));
     let mut revoked = home.listen_tcp(&address, text(&viewer, "secret"));
     let mut expired = home.listen_tcp(&address, text(&brief, "secret"));
     let id = text(&viewer, "id");

@@ -43,11 +43,13 @@ fn a_killed_supervisor_takes_everything_with_it_within_seconds() {
         home.until_seen(&id, "state", "terminated")
     });
     println!("supervisor killed -> container terminated: {took:?}");
-    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(took < Duration::from_secs(30), "sooner than the timer comes: {took:?}");
     assert_eq!(text(&ended, "termination_reason"), "supervisor_lost");
     assert!(ended["exit_code"].is_null(), "nobody knows how it would have ended: {ended}");
     assert_eq!(tree_of(&id), 0, "nothing of it is left when it is called terminated");
-    let told = home.events_of(&id);
+    // What is told of its job comes beside it.
+    let mut told = home.events_of(&id);
+    told.retain(|kind| !kind.starts_with("job_"));
     assert_eq!(told.last().map(String::as_str), Some("container_terminated"), "{told:?}");
     assert_eq!((tree_of(&other), text(&home.seen(&other), "state")), (TREE_SIZE, "running"), "its neighbour");
 }

@@ -61,7 +61,9 @@ fn a_hundred_jobs_outlive_ten_servers_and_an_upgrade() {
         codes.insert(text(&job, "id").to_owned(), (text(&job, "container_id").to_owned(), code));
     }
     assert_eq!(codes.len(), JOBS);
-    eventually("every job runs", || jobs(&home).values().all(|job| job["status"] == "fresh").then_some(()));
+    // Or has ended already, on a machine that has much else to do.
+    let begun = |job: &Value| job["status"] == "fresh" || job["ended_at"].is_string();
+    eventually("every job runs", || jobs(&home).values().all(begun).then_some(()));
 
     let mut followed: BTreeMap<&str, Vec<u8>> =
         codes.values().take(10).map(|(container, _)| (container.as_str(), Vec::new())).collect();

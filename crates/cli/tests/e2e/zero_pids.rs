@@ -122,11 +122,12 @@ fn no_file_of_a_home_and_no_column_names_a_living_process() {
         );
         let id = text(&asked, "id");
         until_job(&home, id, "status", "fresh");
-        let children = || processes_with(&format!("PARHELIA_JOB_ID={id}")).len();
-        eventually("the command and its child are there", || (children() >= 2).then_some(()));
-        for variable in [format!("PARHELIA_JOB_ID={id}"), format!("PARHELIA_SUPERVISES={id}")] {
-            living.extend(processes_with(&variable).iter().map(|one| i64::from(one.as_raw_nonzero().get())));
-        }
+        let of_it = [format!("PARHELIA_JOB_ID={id}"), format!("PARHELIA_SUPERVISES={id}")];
+        let here = eventually("the supervisor, the command and its child are there", || {
+            let here: Vec<_> = of_it.iter().flat_map(|variable| processes_with(variable)).collect();
+            (here.len() >= 3).then_some(here)
+        });
+        living.extend(here.iter().map(|one| i64::from(one.as_raw_nonzero().get())));
     }
     assert!(living.len() >= 12, "supervisors, commands and their children: {living:?}");
     let mut found = Vec::new();

@@ -214,11 +214,11 @@ async fn a_closed_terminal_means_nothing_and_sigterm_means_stop() {
 async fn idle_means_neither_output_nor_cpu() {
     let ground = Ground::new();
     let mut busy = shell("while :; do :; done");
-    busy.idle_timeout_seconds = Some(1);
     let mut chatty = shell("while :; do echo .; sleep 0.2; done");
-    chatty.idle_timeout_seconds = Some(1);
     let mut idle = shell("echo once; sleep 1000");
-    idle.idle_timeout_seconds = Some(1);
+    for spec in [&mut busy, &mut chatty, &mut idle] {
+        spec.idle_timeout_seconds = Some(4);
+    }
     for spec in [&busy, &chatty, &idle] {
         ground.provider.create(spec).await.unwrap();
     }

@@ -14,10 +14,13 @@ use std::time::Duration;
 const KEEPER: &str = r#"
     # Again while the backends of a killed postmaster are still there: until they are gone it cannot start.
     start() {
-        for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        for try in $(seq 100); do
             "$1/postgres" -D "$2/data" -k "$2" >>"$2/log" 2>&1 & pid=$!
-            sleep 0.2
-            kill -0 "$pid" 2>/dev/null && return
+            while kill -0 "$pid" 2>/dev/null; do
+                [ "$(sed -n '1p;8p' "$2/data/postmaster.pid" 2>/dev/null | tr -d ' \n')" = "${pid}ready" ] && return
+                sleep 0.05
+            done
+            sleep 0.1
         done
     }
     start "$1" "$2"
