@@ -13,6 +13,9 @@ use crate::entropy::Entropy;
 /// What the kernel accepts as the path of a unix socket.
 const SOCKET_PATH_BYTES: usize = 107;
 
+/// Is there when the home works on a shared database; holds the id of its instance.
+const SHARED: &str = "database.shared";
+
 #[derive(Debug, Error)]
 pub enum HomeError {
     #[error(
@@ -27,6 +30,10 @@ pub enum HomeError {
     Taken { path: PathBuf },
     #[error("{path} does not hold an id: restore it from a backup, or move it away to start as a new home")]
     BadId { path: PathBuf },
+    #[error(
+        "this home works on a shared database, and no address of one is given: set PARHELIA_DATABASE_URL (or server.database_url). To go back to the home's own file instead, remove {path} first"
+    )]
+    Shared { path: PathBuf },
 }
 
 #[derive(Debug, Clone)]
@@ -77,6 +84,26 @@ impl Home {
 
     pub fn database(&self) -> PathBuf {
         self.path.join("parhelia.sqlite3")
+    }
+
+    /// From now on the home works on a shared database: no server without its address begins another history in the
+    /// home's own file, as one would from a shell that lacks the variable.
+    pub fn mark_shared(&self, instance_id: &str) -> Result<(), HomeError> {
+        let path = self.path.join(SHARED);
+        match read_or_write(&path, || instance_id.to_owned()) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(HomeError::Unusable { path, source }),
+        }
+    }
+
+    /// The home's own file is the one to work on.
+    pub fn check_unshared(path: &Path) -> Result<(), HomeError> {
+        let path = path.join(SHARED);
+        match path.try_exists() {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(HomeError::Shared { path }),
+            Err(source) => Err(HomeError::Unusable { path, source }),
+        }
     }
 
     pub fn token_file(&self) -> PathBuf {

@@ -11,6 +11,7 @@ use parhelia_core::config::Config;
 use parhelia_core::doctor::{Check, DoctorReport, Finding, Verdict, versions};
 use parhelia_core::time::Clock;
 use parhelia_server::doctor::{self, Probe, blocking, disk, docker, machine, probe, store_file};
+use parhelia_server::home::{Home, HomeError};
 
 use crate::client::Client;
 use crate::context::Context;
@@ -115,17 +116,16 @@ async fn of_server(ctx: &Context) -> (Vec<Check>, Option<DoctorReport>) {
 fn local(ctx: &Context, config: Option<Config>) -> Result<Vec<Probe<'static>>> {
     let home = ctx.home()?;
     let mut probes = disk::probes(&home);
+    let url = config.as_ref().map(|config| config.server.database_url.clone());
     let config = config.unwrap_or_default();
-    match &config.server.database_url {
-        Some(_) => {
-            let url = config.server.database_url.clone();
-            probes.push(probe("store", async move { shared(url.map(|url| url.0)).await }.boxed()));
+    probes.push(match url {
+        None => probe("store", async { Finding::warning(REFUSED, "mend the configuration first") }.boxed()),
+        Some(Some(url)) => probe("store", async move { shared(&url.0).await }.boxed()),
+        Some(None) => {
+            let home = home.clone();
+            probe("store", blocking(move || own_store(&home)))
         }
-        None => {
-            let database = home.join("parhelia.sqlite3");
-            probes.push(probe("store", blocking(move || store_file(&database))));
-        }
-    }
+    });
     probes.push(probe("provider process", blocking(supervisor)));
     if let Some(cert) = config.server.tls_cert.clone() {
         let now = ctx.now();
@@ -146,9 +146,25 @@ async fn engine(config: Config, home: PathBuf, clock: Arc<dyn Clock>) -> Finding
     found.unwrap_or_else(|| Finding::ok("off: no engine was named, and none is at the usual place"))
 }
 
+const REFUSED: &str = "not looked at: where it is stands in the configuration, and that is refused";
+
+fn own_store(home: &Path) -> Finding {
+    match Home::check_unshared(home) {
+        Err(HomeError::Shared { path }) => Finding::error(
+            "this home works on a shared database, and no address of one is given",
+            format!(
+                "set PARHELIA_DATABASE_URL (or server.database_url); to go back to the home's own file, remove {}",
+                path.display()
+            ),
+        ),
+        // What else is wrong with the home is told by its own check.
+        _ => store_file(&home.join("parhelia.sqlite3")),
+    }
+}
+
 /// A connection that changes nothing.
-async fn shared(url: Option<String>) -> Finding {
-    match parhelia_server::doctor::reach_database(url.as_deref().unwrap_or_default()).await {
+async fn shared(url: &str) -> Finding {
+    match parhelia_server::doctor::reach_database(url).await {
         Ok(found) => Finding::ok(found),
         Err(why) => {
             Finding::error(why, "check that the database runs, and its address in server.database_url")

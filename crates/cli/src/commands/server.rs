@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use parhelia_core::api::ServerInfo;
 use parhelia_core::time::Clock;
+use parhelia_server::home::HomeError;
 use parhelia_server::serve::{Ready, ServeError, ServeOptions, serve};
 use serde_json::json;
 
@@ -60,6 +61,9 @@ pub(super) async fn up(ctx: &Context, args: UpArgs) -> Result<()> {
             | ServeError::HalfTls
             | ServeError::Tls { .. }),
         ) => Err(CliError::new(Exit::Usage, "listen", error.to_string())),
+        Err(error @ ServeError::Home(HomeError::Shared { .. })) => {
+            Err(CliError::new(Exit::Usage, "database_url", error.to_string()))
+        }
         Err(error) => Err(CliError::failure("serve_failed", error.to_string())),
     }
 }

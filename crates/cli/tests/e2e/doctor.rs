@@ -78,7 +78,10 @@ fn a_wrong_configuration_and_a_home_that_others_may_read() {
     let home = Home::with_config("[reconciler]\npoll_interval_seconds = 0\n");
     unwell(&doctor(&home), "configuration", "poll_interval_seconds = 0 is out of range", "configuration.md");
     home.configure("[reconciler\n");
-    unwell(&doctor(&home), "configuration", "parhelia.toml: TOML parse error", "configuration.md");
+    let said = doctor(&home);
+    unwell(&said, "configuration", "parhelia.toml: TOML parse error", "configuration.md");
+    let report = report(&said);
+    assert!(text(check(&report, "store"), "found").contains("not looked at"), "{report}");
     home.configure("");
     let mode = |mode| std::fs::set_permissions(home.path(), PermissionsExt::from_mode(mode)).unwrap();
     mode(0o755);

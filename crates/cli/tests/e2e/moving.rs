@@ -63,7 +63,16 @@ fn running_sandboxes_are_found_and_taken_over_by_the_new_database() {
     home.ok(&["down"]);
     assert!(child.wait().unwrap().success());
 
-    // The former file is left as it was: without the database the home goes on from there.
+    // A shell that lacks the variable starts nothing beside it: neither a server nor a command that needs one.
+    for args in [["up"].as_slice(), &["containers"]] {
+        let said = home.run(args);
+        assert!(said.code != 0 && said.err.contains("set PARHELIA_DATABASE_URL"), "{said:?}");
+    }
+    assert_eq!(home.run(&["up"]).code, 2);
+    let said = home.run(&["doctor"]);
+    assert!(said.code == 1 && said.out.contains("works on a shared database"), "{said:?}");
+    // The former file is left as it was: whoever wants that goes on from there.
+    std::fs::remove_file(home.path().join("database.shared")).unwrap();
     let _server = home.up(&[]);
     assert_eq!(home.instance_id(), before);
     home.until_seen(&ids[0], "state", "terminated");

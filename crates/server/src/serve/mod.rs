@@ -125,6 +125,10 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let tls = tls::acceptor(&options.config.server)?;
     let home = Home::open(&options.home, entropy.as_ref())?;
     let _lock = lock(&home, &clock).await?;
+    let shared = options.config.server.database_url.is_some();
+    if !shared {
+        Home::check_unshared(&home.path)?;
+    }
     let tcp = match address {
         Some(address) => Some(TcpListener::bind(address).await.map_err(|e| listen_error(address, &e))?),
         None => None,
@@ -139,7 +143,7 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
     let token = home.admin_token(entropy.as_ref())?;
     let mut asked = asked_to_stop();
     let begin = async || begin(&options, &home, &clock, &entropy).await;
-    let begun = if options.config.server.database_url.is_some() {
+    let begun = if shared {
         let limits = limits(&options.config);
         let doorway = Doorway { socket: &socket, tcp: tcp.as_ref(), tls: tls.as_ref(), limits };
         let patience = options.on_demand.then_some(ON_DEMAND_PATIENCE);
@@ -152,6 +156,9 @@ pub async fn serve(options: ServeOptions, on_ready: impl FnOnce(&Ready) + Send) 
         begin().await?
     };
     let Begun { store, led, before, docker_recorded, steps } = begun;
+    if shared {
+        home.mark_shared(&led.instance_id)?;
+    }
     let start = Arc::new(StartLog::new(
         store.clone(),
         led.fence.clone(),
