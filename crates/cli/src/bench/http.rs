@@ -74,7 +74,7 @@ pub(super) async fn measure(ground: &Ground) -> Result<Vec<Row>, String> {
         let name = format!("heartbeats over HTTP, one per request, {clients} clients");
         let limit = (median(parsed), "a handler that only parses");
         rows.push(match clients {
-            MANY => Row::share(&name, median(durable), "/s", limit.0, limit.1, 0.6).because(reason),
+            MANY | SOME => Row::share(&name, median(durable), "/s", limit.0, limit.1, 0.6).because(reason),
             _ => Row::beside(&name, median(durable), "/s", limit.0, limit.1).because(reason),
         });
     }
